@@ -1,0 +1,78 @@
+// Few-row quantised mat-mul: the table that each instruction-set level fills in.
+//
+// Weights are repacked at load into strips of 16 output rows (kernels.md section 2, design B); a
+// strip holds exactly the bytes of its 16 GGUF rows. Output rows beyond the last are zero weights.
+// The bits of an output element depend only on its weight row, its activation row and the type:
+// exact integer sums inside a block, one fixed float step per block, blocks in order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace slipstream {
+
+enum class WeightType : int {
+  f32 = 0,
+  f16 = 1,
+  q4_0 = 2,
+  q4_1 = 3,
+  q5_0 = 6,
+  q5_1 = 7,
+  q8_0 = 8,
+  q4_k = 12,
+  q5_k = 13,
+  q6_k = 14,
+  bf16 = 30,
+};
+
+constexpr int kStripRows = 16;
+
+// Rows of activations are prepared once per input vector and shared by every matrix that reads it.
+enum class ActivationKind : int { float32 = 0, int8_per_32 = 1, int8_per_256 = 2 };
+
+struct WeightTraits {
+  const char* name;
+  int block_elements;
+  int block_bytes;
+  ActivationKind activation;
+};
+
+// nullptr when no native kernel exists for the type.
+const WeightTraits* weight_traits(WeightType type);
+
+// Bytes of one repacked strip of 16 rows (a multiple of 64).
+size_t strip_bytes(WeightType type, int columns);
+
+// Bytes of a prepared activation buffer (64-byte aligned by the caller).
+size_t activation_bytes(ActivationKind kind, int rows, int columns);
+
+struct MatmulKernels {
+  const char* isa;
+
+  // Prepare rows [first, last) of x [rows][stride] into `activations`, a buffer for all `rows`.
+  void (*prepare)(ActivationKind kind, const float* x, size_t stride, int rows, int columns,
+                  int first, int last, void* activations);
+
+  // tile[r][16] = the 16 outputs of one strip for each of `rows` prepared rows (any rows >= 1).
+  // `tile` is 64-byte aligned.
+  void (*multiply)(WeightType type, const uint8_t* strip, int columns, const void* activations,
+                   int rows, float* tile);
+
+  // Repack source rows [16 * strip, 16 * strip + 16) of a [rows][columns] matrix.
+  void (*repack)(WeightType type, const uint8_t* source, int rows, int columns, int strip,
+                 uint8_t* packed_strip);
+
+  // out[columns] = row `row` (0..15) of a packed strip, dequantised (same values as the NumPy oracle).
+  void (*dequantise_packed)(WeightType type, const uint8_t* strip, int columns, int row, float* out);
+
+  // out[columns] = one GGUF row, dequantised.
+  void (*dequantise_source)(WeightType type, const uint8_t* source_row, int columns, float* out);
+};
+
+const MatmulKernels& matmul_kernels_portable();
+#if defined(__x86_64__)
+const MatmulKernels& matmul_kernels_avx2();
+const MatmulKernels& matmul_kernels_avx512();
+#endif
+
+}  // namespace slipstream

@@ -1,0 +1,80 @@
+// Row-local float kernels, attention and sampling primitives: the table each level fills in.
+//
+// Reductions use 16 virtual lanes and one hand-written fold on every level; exp, tanh, log, sin and
+// cos are our own polynomials; there is no scalar tail with another formula. So every level gives
+// the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace slipstream {
+
+enum class Activation : int { silu = 0, gelu_tanh = 1 };
+
+constexpr int kPagePositions = 64;
+constexpr int kSplitPositions = 256;
+
+// One query row and one key/value head: its `heads` query heads attend over the row's logical keys
+// first .. identity + tail_count - 1. Logical key j < identity lives in slot j; key identity + t in
+// slot tail[t]. Slot s is place s % 64 of page pages[s / 64]; a page holds [64][head_dim] halves,
+// pages are `page_stride` halves apart. Softmax is online over splits of 256 logical positions.
+struct AttentionTask {
+  const float* query;  // [heads][head_dim]
+  int heads;
+  int head_dim;
+  float scale;
+  const uint16_t* keys;
+  const uint16_t* values;
+  size_t page_stride;
+  const int32_t* pages;
+  int first;
+  int identity;
+  const int32_t* tail;
+  int tail_count;
+  float* scratch;  // attention_scratch_floats(heads, head_dim)
+  float* out;      // [heads][head_dim]
+};
+
+size_t attention_scratch_floats(int heads, int head_dim);
+
+struct SampleParameters {
+  float temperature;  // > 0
+  int top_k;          // 0 = off
+  float top_p;        // 1 = off
+  float min_p;        // 0 = off
+  uint64_t seed;
+  uint64_t index;  // of the emitted token
+};
+
+struct VectorKernels {
+  const char* isa;
+  void (*rms_norm)(const float* x, const float* weight, float epsilon, int groups, int width,
+                   float* out);  // weight [width] or nullptr
+  void (*rope_table)(int position, const double* frequencies, int pairs, float magnitude,
+                     float* cosine, float* sine);
+  void (*rope)(const float* x, int heads, int head_dim, int rotary_width, bool neox,
+               const float* cosine, const float* sine, float* out);
+  void (*add)(const float* a, const float* b, int n, float* out);
+  void (*scale)(const float* x, float factor, int n, float* out);
+  void (*softcap)(const float* x, float cap, int n, float* out);
+  void (*gated)(Activation activation, const float* gate, const float* up, int n, float* out);
+  void (*store_half)(const float* x, int n, uint16_t* out);
+  void (*load_half)(const uint16_t* x, int n, float* out);
+  void (*attention)(const AttentionTask& task);
+
+  // Sampling over one row of logits. Ties go to the lowest id.
+  int (*argmax)(const float* logits, int n);
+  double (*log_sum_exp)(const float* logits, int n);
+  // argmax over the candidates left by top-k, top-p, min-p of logit / T + Gumbel(seed, index, id);
+  // `scratch` holds n (float, int32) pairs.
+  int (*sample)(const float* logits, int n, const SampleParameters& parameters, void* scratch);
+};
+
+const VectorKernels& vector_kernels_portable();
+#if defined(__x86_64__)
+const VectorKernels& vector_kernels_avx2();
+const VectorKernels& vector_kernels_avx512();
+#endif
+
+}  // namespace slipstream
