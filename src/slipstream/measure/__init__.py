@@ -1,0 +1,1 @@
+"""Honest measurement: interleaving, paired statistics, drift, machine probes, workloads."""

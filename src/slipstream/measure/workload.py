@@ -1,0 +1,85 @@
+"""Frozen prompts by stratum: reading and checking workloads/*.jsonl."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from slipstream.errors import InputError, RequestError
+
+STRATA = ("repetitive", "chat", "reasoning", "long_input", "structured", "prose")
+_MAX_FILE_BYTES = 64 << 20
+
+
+class WorkloadMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    role: str
+    content: str
+
+
+class WorkloadPrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One frozen prompt; the keys are described in workloads/README.md."""
+
+    id: str
+    stratum: str
+    messages: tuple[WorkloadMessage, ...]
+    max_tokens: int
+    source: str
+    licence: str
+    sha256: str
+
+    def chat_messages(self) -> list[dict[str, str]]:
+        return [{"role": m.role, "content": m.content} for m in self.messages]
+
+
+def content_digest(messages: Iterable[WorkloadMessage]) -> str:
+    """SHA-256 of the compact JSON of the messages, keys sorted, UTF-8."""
+    plain = [{"role": m.role, "content": m.content} for m in messages]
+    text = json.dumps(plain, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _bad(path: Path, number: int, found: str) -> InputError:
+    return RequestError(
+        f"a workload prompt in line {number} of {path.name}",
+        found,
+        "See workloads/README.md for the keys; a changed text needs a new id and hash.",
+    )
+
+
+def _parse(path: Path, number: int, line: bytes) -> WorkloadPrompt:
+    try:
+        prompt = msgspec.json.decode(line, type=WorkloadPrompt)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise _bad(path, number, str(problem)) from None
+    if prompt.stratum != path.stem:
+        raise _bad(path, number, f"stratum {prompt.stratum!r} in the file of {path.stem!r}")
+    if content_digest(prompt.messages) != prompt.sha256:
+        raise _bad(path, number, f"{prompt.id} with a text that does not match its sha256")
+    return prompt
+
+
+def read_stratum(path: Path) -> list[WorkloadPrompt]:
+    """Every prompt of one file.
+
+    Raises:
+        RequestError: the file is missing, a line is malformed, a hash does not match, or an id
+            occurs twice.
+    """
+    if not path.is_file() or path.stat().st_size > _MAX_FILE_BYTES:
+        raise RequestError("a workload file of at most 64 MiB", str(path), "Name a .jsonl file.")
+    lines = path.read_bytes().splitlines()
+    prompts = [_parse(path, n, line) for n, line in enumerate(lines, 1) if line.strip()]
+    if len({p.id for p in prompts}) != len(prompts):
+        raise RequestError("unique prompt ids", f"a repeated id in {path.name}", "Rename one.")
+    return prompts
+
+
+def read_workloads(
+    directory: Path, strata: Iterable[str] = STRATA
+) -> dict[str, list[WorkloadPrompt]]:
+    """The named strata of a workload directory, in the order asked for."""
+    return {name: read_stratum(directory / f"{name}.jsonl") for name in strata}
