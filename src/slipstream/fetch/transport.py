@@ -10,7 +10,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from email.message import Message
+from http.client import HTTPMessage
 from typing import IO
 
 # Longest silence inside a body before the connection counts as cut.
@@ -24,7 +24,7 @@ class Answer:
     """Status, headers and unread body of the last answer, and what the redirects announced."""
 
     status: int
-    headers: Message
+    headers: HTTPMessage
     body: IO[bytes]
     linked: dict[str, str] = field(default_factory=dict)
 
@@ -56,7 +56,7 @@ class HubOpener(urllib.request.HTTPRedirectHandler):
         fp: IO[bytes],
         code: int,
         msg: str,
-        headers: Message,
+        headers: HTTPMessage,
         newurl: str,
     ) -> urllib.request.Request | None:
         old, new = urllib.parse.urlsplit(req.full_url), urllib.parse.urlsplit(newurl)

@@ -1,0 +1,34 @@
+"""The sampling primitives of the native core."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream import _native
+
+Row = NDArray[np.float32]
+
+
+class NativePrimitives:
+    """One row at a time, in C++; ``sampling.NumpyPrimitives`` is the slow twin."""
+
+    name = "native"
+
+    def argmax(self, row: Row) -> int:
+        return int(_native.argmax(row))
+
+    def log_sum_exp(self, row: Row) -> float:
+        return float(_native.log_sum_exp(row))
+
+    def sample(
+        self,
+        row: Row,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        min_p: float,
+        seed: int,
+        index: int,
+    ) -> int:
+        return int(_native.sample(row, temperature, top_k, top_p, min_p, seed, index))

@@ -1,0 +1,267 @@
+"""Logits to a token, with randomness that depends only on seed, index and token id.
+
+The chain, in order: logit bias, repetition / frequency / presence penalties, top-k, top-p, min-p,
+temperature, Gumbel-argmax. The three filters look at the distribution at temperature 1. Token
+``i`` of an output is ``argmax(logit / T + g(seed, i, token id))`` over the candidates they leave,
+ties to the lowest id, so a row is sampled alike whether it was drafted or not. Temperature 0 is
+the argmax of the logits after bias and penalties.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.errors import BackendError
+from slipstream.noise import GUMBEL_SPREAD, gumbel
+from slipstream.options import SamplingOptions
+
+Row = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A token drawn from a row.
+
+    Attributes:
+        token: its id.
+        logprob: natural log-probability under the raw logits: before bias, penalties, filters and
+            temperature. None unless log-probabilities were asked for.
+        top: the most likely (id, logprob) of the raw logits, best first, ties to the lowest id.
+    """
+
+    token: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Primitives(Protocol):
+    """What is computed over a whole row; the native core and NumPy both provide it."""
+
+    name: str
+
+    def argmax(self, row: Row) -> int:
+        """Index of the largest logit, ties to the lowest."""
+
+    def log_sum_exp(self, row: Row) -> float: ...
+
+    def sample(
+        self,
+        row: Row,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        min_p: float,
+        seed: int,
+        index: int,
+    ) -> int:
+        """Filter, then Gumbel-argmax; ``temperature`` > 0."""
+
+
+def candidates(row: Row, top_k: int, top_p: float, min_p: float) -> NDArray[np.int64]:
+    """Ids that the filters leave, ordered by (logit descending, id ascending).
+
+    Args:
+        row: float32 [vocabulary].
+        top_k: keep the first k; 0 = all.
+        top_p: keep the shortest prefix whose renormalised sum is >= top_p; >= 1 = all.
+        min_p: keep p >= min_p * p_max; 0 = all.
+    """
+    logits = row.astype(np.float64)
+    order = np.argsort(-logits, kind="stable")
+    if 0 < top_k < order.size:
+        order = order[:top_k]
+    weight = np.exp(logits[order] - logits[order[0]])
+    if top_p < 1.0:
+        cumulative = np.cumsum(weight)
+        count = int(np.searchsorted(cumulative, top_p * cumulative[-1])) + 1
+        order, weight = order[:count], weight[:count]
+    return order[weight >= min_p] if min_p > 0.0 else order
+
+
+class NumpyPrimitives:
+    """The slow twin of the native primitives."""
+
+    name = "numpy"
+
+    def argmax(self, row: Row) -> int:
+        return int(np.argmax(row))
+
+    def log_sum_exp(self, row: Row) -> float:
+        peak = float(np.max(row))
+        return peak + float(np.log(np.sum(np.exp(row.astype(np.float64) - peak))))
+
+    def sample(
+        self,
+        row: Row,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        min_p: float,
+        seed: int,
+        index: int,
+    ) -> int:
+        if 0 < top_k < row.size or top_p < 1.0 or min_p > 0.0:
+            ids = np.sort(candidates(row, top_k, top_p, min_p))
+        else:
+            ids = np.arange(row.size)
+        scaled = row[ids].astype(np.float64) / temperature
+        # the noise spans GUMBEL_SPREAD, so a logit further below the best one cannot win
+        able = scaled >= scaled.max() - GUMBEL_SPREAD
+        ids, scaled = ids[able], scaled[able]
+        return int(ids[np.argmax(scaled + gumbel(seed, index, ids))])
+
+
+def _load_primitives() -> Primitives:
+    try:
+        from slipstream.native_sampling import NativePrimitives
+    except ModuleNotFoundError as missing:
+        if missing.name != "slipstream._native":
+            raise
+        return NumpyPrimitives()
+    return NativePrimitives()
+
+
+def default_primitives() -> Primitives:
+    """The native primitives where the core is installed, else NumPy's; ``name`` says which."""
+    global _default
+    if _default is None:
+        _default = _load_primitives()
+    return _default
+
+
+_default: Primitives | None = None
+
+
+def penalise(row: Row, counts: Mapping[int, int], options: SamplingOptions) -> None:
+    """Apply the penalties in place, as llama.cpp does.
+
+    For a token seen n > 0 times in the window: a positive logit is divided by the repetition
+    penalty, another multiplied by it; then ``n * frequency + presence`` is subtracted.
+    """
+    ids = np.fromiter(counts.keys(), np.int64, len(counts))
+    seen = np.fromiter(counts.values(), np.float64, len(counts))
+    logits = row[ids].astype(np.float64)
+    factor = options.repetition_penalty
+    logits = np.where(logits > 0.0, logits / factor, logits * factor)
+    row[ids] = logits - seen * options.frequency_penalty - options.presence_penalty
+
+
+class SamplerState:
+    """The sampler of one sequence; it moves forward only by ``advance``.
+
+    Args:
+        options: the chain's settings.
+        prompt: token ids before the first emitted one (the penalty window reaches into them).
+        seed: noise key, 0 <= seed < 2^64.
+        primitives: forced by tests; default: the native ones where installed.
+    """
+
+    def __init__(
+        self,
+        options: SamplingOptions,
+        prompt: Sequence[int],
+        seed: int,
+        primitives: Primitives | None = None,
+    ) -> None:
+        self.options = options
+        self.seed = seed
+        self.index = 0
+        self.primitives = primitives or default_primitives()
+        self._window = self._recent(prompt)
+        self._bias_ids = np.array(list(options.logit_bias), np.int64)
+        self._bias = np.array(list(options.logit_bias.values()), np.float32)
+
+    def _recent(self, tokens: Sequence[int]) -> list[int]:
+        size = self.options.penalty_window
+        return list(tokens if size < 0 else tokens[len(tokens) - min(size, len(tokens)) :])
+
+    def _penalised(self) -> bool:
+        options = self.options
+        neutral = options.repetition_penalty == 1.0
+        return not neutral or options.frequency_penalty != 0.0 or options.presence_penalty != 0.0
+
+    def _adjusted(self, row: Row) -> Row:
+        """The row after bias and penalties: a copy, or the row itself when neither applies."""
+        penalised = bool(self._window) and self._penalised()
+        if not penalised and not self._bias_ids.size:
+            return row
+        row = row.copy()
+        row[self._bias_ids] += self._bias
+        if penalised:
+            penalise(row, Counter(self._window), self.options)
+        return row
+
+    def distribution(self, row: Row) -> NDArray[np.float64]:
+        """Probabilities [vocabulary] of the full chain at this index; changes nothing."""
+        row = self._adjusted(row)
+        options = self.options
+        result = np.zeros(row.size)
+        if options.temperature == 0.0:
+            result[self.primitives.argmax(row)] = 1.0
+            return result
+        ids = candidates(row, options.top_k, options.top_p, options.min_p)
+        scaled = row[ids].astype(np.float64) / options.temperature
+        weight = np.exp(scaled - scaled.max())
+        result[ids] = weight / weight.sum()
+        return result
+
+    def sample(self, row: Row) -> Sampled:
+        """The token of this index; does not advance.
+
+        Raises:
+            BackendError: the row is not finite.
+        """
+        token = self._choose(self._adjusted(row))
+        if not np.isfinite(row[token]):
+            raise BackendError(
+                "finite logits", f"{row[token]} for token {token}", "The model file may be damaged."
+            )
+        if self.options.logprobs is None:
+            return Sampled(token)
+        total = self.primitives.log_sum_exp(row)
+        top = self._top(row, self.options.logprobs, total)
+        return Sampled(token, float(row[token]) - total, top)
+
+    def _choose(self, row: Row) -> int:
+        options = self.options
+        if options.temperature == 0.0:
+            return self.primitives.argmax(row)
+        return self.primitives.sample(
+            row,
+            options.temperature,
+            options.top_k,
+            options.top_p,
+            options.min_p,
+            self.seed,
+            self.index,
+        )
+
+    @staticmethod
+    def _top(row: Row, count: int, total: float) -> tuple[tuple[int, float], ...]:
+        count = min(count, row.size)
+        if count == 0:
+            return ()
+        floor = np.partition(row, row.size - count)[row.size - count]
+        ids = np.flatnonzero(row >= floor)
+        order = ids[np.argsort(-row[ids], kind="stable")][:count]
+        return tuple((int(i), float(row[i]) - total) for i in order)
+
+    def advance(self, token: int) -> None:
+        """``token`` was emitted: the next index, and the penalty window moves."""
+        self.index += 1
+        if self.options.penalty_window != 0:
+            self._window.append(token)
+            self._window = self._recent(self._window)
+
+    def fork(self) -> SamplerState:
+        """An independent state with the same future."""
+        twin = SamplerState(self.options, (), self.seed, self.primitives)
+        twin.index = self.index
+        twin._window = list(self._window)
+        return twin
