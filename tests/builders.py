@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf_writer import Layout, Tensor, Typed, f32_tensor, gguf_bytes, write_gguf, write_shards
 from numpy.typing import NDArray
+
+from gguf_writer import Layout, Tensor, Typed, f32_tensor, gguf_bytes, write_gguf, write_shards
 from random_blocks import TYPES_BY_NAME, random_blocks, random_tensor
 from vocabularies import bpe_vocabulary, spm_vocabulary
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from gguf_writer import Tensor
 from numpy.typing import NDArray
 
+from gguf_writer import Tensor
 from slipstream.quants import QUANT_TYPES, SCALE_FIELDS, QuantType
 
 TYPES_BY_NAME = {kind.name: kind for kind in QUANT_TYPES.values()}

@@ -12,6 +12,7 @@ import mmap
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Final
 
@@ -220,7 +221,7 @@ def _read_strings(cursor: _Cursor, count: int, label: str) -> StringArray:
     start = position = cursor.position
     buffer, limit, length_at = cursor.buffer, cursor.limit, U64.unpack_from
     try:
-        for _ in range(count):
+        for _ in repeat(None, count):
             position += 8 + length_at(buffer, position)[0]
     except (struct.error, OverflowError):
         position = limit + 1

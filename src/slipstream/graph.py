@@ -20,12 +20,17 @@ RopeKind = Literal["norm", "neox"]
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A tensor of the model file, by name: ``[rows, columns]`` = ``[out, in]``; vectors have 1 row."""
+    """A tensor of the model file, by name: ``[rows, columns]`` = ``[out, in]``; vectors have 1 row.
+
+    ``start`` is the first row of the tensor that is meant when the weight is a part of it (a fused
+    q/k/v matrix); the bytes are those of ``models.base.weight_data``.
+    """
 
     name: str
     type_id: int
     rows: int
     columns: int
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream import _native
-
+_native: Any = import_module("slipstream._native")
 Row = NDArray[np.float32]
 
 

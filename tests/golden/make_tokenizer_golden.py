@@ -2,11 +2,11 @@
 
 Run where `llama_cpp` (llama-cpp-python) is installed:
 
-    python tests/golden/make_tokenizer_golden.py MODEL.gguf NAME [PRE_TOKENIZER ...]
+    python tests/golden/make_tokenizer_golden.py MODEL.gguf NAME [KEY=VALUE ...]
 
-Writes `tests/golden/tokenizer_NAME.json.gz`. Each named pre-tokeniser replaces the file's own
-(`tokenizer.ggml.pre`) in one more record of the same strings, so that one BPE vocabulary
-checks every pre-tokeniser.
+Writes `tests/golden/tokenizer_NAME.json.gz`. Each KEY=VALUE replaces that `tokenizer.ggml.` key
+in one more record of the same strings, so that one vocabulary checks every pre-tokeniser
+(`pre=qwen2`) and the space prefix (`add_space_prefix=true`).
 """
 
 from __future__ import annotations
@@ -44,19 +44,102 @@ PARAGRAPHS = [
     "𝕳𝖊𝖑𝖑𝖔 𝓌𝑜𝓇𝓁𝒹 ① ② ③ Ⅷ ½ ¾ ² ³ ₁₂ ٣ ৪ 〇 零",
 ]
 EMOJI = [
-    "👨‍👩‍👧‍👦", "👩🏽‍🚀", "🏳️‍🌈", "🇨🇭🇯🇵🇺🇸", "👍🏿", "🤷🏻‍♀️", "❤️‍🔥", "1️⃣2️⃣", "😀😃😄", "🏴󠁧󠁢󠁳󠁣󠁴󠁿", "☃︎", "☃️", "🫠🫨🩷", "⌚⌛",
+    "👨‍👩‍👧‍👦",
+    "👩🏽‍🚀",
+    "🏳️‍🌈",
+    "🇨🇭🇯🇵🇺🇸",
+    "👍🏿",
+    "🤷🏻‍♀️",
+    "❤️‍🔥",
+    "1️⃣2️⃣",
+    "😀😃😄",
+    "🏴󠁧󠁢󠁳󠁣󠁴󠁿",
+    "☃︎",
+    "☃️",
+    "🫠🫨🩷",
+    "⌚⌛",
 ]
-COMBINING = ["e\u0301", "o\u0308\u0304", "Z\u0351\u036b\u0343A\u0334L\u0337G\u0321O\u0322",
-             "n\u0303", "\u0301\u0301", "A\u030a", "\u1100\u1161\u11a8", "i\u0307", "\u200d\u200c\u200b",
-             "\ufeffBOM", "a\u00adb", "\u202eRTL\u202c", "ﬁ ﬂ ﬃ", "ſ's ſt", "ǅ", "İI ıi", "ß ẞ"]
-CONTRACTIONS = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", "'T", "'RE", "'Re", "'VE", "'vE",
-                "'M", "'LL", "'Ll", "'D", "\u2019s", "\u2019LL", "'\u017f", "'x", "''s", "' s"]
-MARKERS = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<bos>", "<eos>", "<pad>", "<unk>", "<mask>",
-           "<start_of_turn>", "<end_of_turn>", "<unused0>", "<unused99>", "[multimodal]", "<s>", "</s>",
-           "<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>",
-           "<|file_sep|>", "<repo_name>", "<file_sep>", "<0x0A>", "<0xE2>", "<table>", "</td>", "<h1>",
-           "[PAD151700]", "<|vision_start|>", "<jupyter_code>", "<start_of_image>"]
-SPACES = " \t\n\r\x0b\x0c\x85\xa0\u1680\u2003\u2028\u2029\u202f\u205f\u3000\u180e\u200b\u2581\x1c\x1f"
+COMBINING = [
+    "e\u0301",
+    "o\u0308\u0304",
+    "Z\u0351\u036b\u0343A\u0334L\u0337G\u0321O\u0322",
+    "n\u0303",
+    "\u0301\u0301",
+    "A\u030a",
+    "\u1100\u1161\u11a8",
+    "i\u0307",
+    "\u200d\u200c\u200b",
+    "\ufeffBOM",
+    "a\u00adb",
+    "\u202eRTL\u202c",
+    "ﬁ ﬂ ﬃ",
+    "ſ's ſt",
+    "ǅ",
+    "İI ıi",
+    "ß ẞ",
+]
+CONTRACTIONS = [
+    "'s",
+    "'t",
+    "'re",
+    "'ve",
+    "'m",
+    "'ll",
+    "'d",
+    "'S",
+    "'T",
+    "'RE",
+    "'Re",
+    "'VE",
+    "'vE",
+    "'M",
+    "'LL",
+    "'Ll",
+    "'D",
+    "\u2019s",
+    "\u2019LL",
+    "'\u017f",
+    "'x",
+    "''s",
+    "' s",
+]
+MARKERS = [
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<bos>",
+    "<eos>",
+    "<pad>",
+    "<unk>",
+    "<mask>",
+    "<start_of_turn>",
+    "<end_of_turn>",
+    "<unused0>",
+    "<unused99>",
+    "[multimodal]",
+    "<s>",
+    "</s>",
+    "<tool_call>",
+    "</tool_call>",
+    "<|fim_prefix|>",
+    "<|fim_suffix|>",
+    "<|fim_middle|>",
+    "<|file_sep|>",
+    "<repo_name>",
+    "<file_sep>",
+    "<0x0A>",
+    "<0xE2>",
+    "<table>",
+    "</td>",
+    "<h1>",
+    "[PAD151700]",
+    "<|vision_start|>",
+    "<jupyter_code>",
+    "<start_of_image>",
+]
+SPACES = (
+    " \t\n\r\x0b\x0c\x85\xa0\u1680\u2003\u2028\u2029\u202f\u205f\u3000\u180e\u200b\u2581\x1c\x1f"
+)
 
 
 def whitespace_strings(draw: random.Random) -> list[str]:
@@ -65,24 +148,71 @@ def whitespace_strings(draw: random.Random) -> list[str]:
     texts += ["\t" * n for n in (1, 2, 5, 31, 33)]
     texts += ["\r\n" * n for n in (1, 2, 5, 33)]
     texts += [f"a{s}b{s}{s}c {s} d{s}" for s in SPACES]
-    texts += [f"x{' ' * n}y" for n in range(2, 40, 3)] + [f"x{chr(10) * n}  y" for n in (1, 2, 3, 5, 9)]
+    texts += [f"x{' ' * n}y" for n in range(2, 40, 3)] + [
+        f"x{chr(10) * n}  y" for n in (1, 2, 3, 5, 9)
+    ]
     texts += ["".join(draw.choices(" \n\t\r ab1.", k=draw.randint(3, 60))) for _ in range(60)]
-    return texts + [" leading", "trailing ", "  two  ", "a \n b", "a\n \nb", "a  \r\n  b", " \n", "\n "]
+    return texts + [
+        " leading",
+        "trailing ",
+        "  two  ",
+        "a \n b",
+        "a\n \nb",
+        "a  \r\n  b",
+        " \n",
+        "\n ",
+    ]
 
 
 def marker_strings(draw: random.Random) -> list[str]:
     texts = [m for m in MARKERS] + [f"a {m} b" for m in MARKERS] + [f" {m}\n{m}x" for m in MARKERS]
-    texts += ["<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n",
-              "<start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n", "<|im_end", "im_end|>",
-              "<|im_start|><|im_start|>", "<<|im_end|>>", "<|im_<|im_end|>end|>", "<b>bold</b><s>x</s>"]
-    return texts + ["".join(draw.choices(MARKERS + ["a", " ", "\n", "é", "7"], k=8)) for _ in range(40)]
+    texts += [
+        "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n",
+        "<start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n",
+        "<|im_end",
+        "im_end|>",
+        "<|im_start|><|im_start|>",
+        "<<|im_end|>>",
+        "<|im_<|im_end|>end|>",
+        "<b>bold</b><s>x</s>",
+    ]
+    return texts + [
+        "".join(draw.choices(MARKERS + ["a", " ", "\n", "é", "7"], k=8)) for _ in range(40)
+    ]
 
 
 def number_strings(draw: random.Random) -> list[str]:
-    texts = ["0", "12", "123", "1234", "12345", "123456", "3.14159", "1,234,567.89", "-1e-10", "0xDEADBEEF",
-             "2024-06-07T12:34:56Z", "192.168.0.1", "+41 44 123 45 67", "100%", "$5.00", "1st 2nd 3rd", "a1b2c3",
-             "x=10y20", "½1⅓", "١٢٣123", "1\u06622", "²³¹", "v1.2.3-rc4", "10^6", "5'11\"", "007s 's7"]
-    return texts + ["".join(draw.choices("0123456789 ,.", k=draw.randint(2, 30))) for _ in range(25)]
+    texts = [
+        "0",
+        "12",
+        "123",
+        "1234",
+        "12345",
+        "123456",
+        "3.14159",
+        "1,234,567.89",
+        "-1e-10",
+        "0xDEADBEEF",
+        "2024-06-07T12:34:56Z",
+        "192.168.0.1",
+        "+41 44 123 45 67",
+        "100%",
+        "$5.00",
+        "1st 2nd 3rd",
+        "a1b2c3",
+        "x=10y20",
+        "½1⅓",
+        "١٢٣123",
+        "1\u06622",
+        "²³¹",
+        "v1.2.3-rc4",
+        "10^6",
+        "5'11\"",
+        "007s 's7",
+    ]
+    return texts + [
+        "".join(draw.choices("0123456789 ,.", k=draw.randint(2, 30))) for _ in range(25)
+    ]
 
 
 def random_character(draw: random.Random, top: int) -> str:
@@ -100,7 +230,22 @@ def random_strings(draw: random.Random) -> list[str]:
 
 
 def mixed_strings(draw: random.Random) -> list[str]:
-    pool = [*EMOJI, *COMBINING, *CONTRACTIONS, *SPACES, "word", "Wort", "слово", "词", "7", "99", "...", "!?", "_", "-"]
+    pool = [
+        *EMOJI,
+        *COMBINING,
+        *CONTRACTIONS,
+        *SPACES,
+        "word",
+        "Wort",
+        "слово",
+        "词",
+        "7",
+        "99",
+        "...",
+        "!?",
+        "_",
+        "-",
+    ]
     return ["".join(draw.choices(pool, k=draw.randint(2, 14))) for _ in range(120)]
 
 
@@ -109,9 +254,23 @@ def strings() -> list[str]:
     draw = random.Random(SEED)
     texts = ["", "\x00", "a\x00b", "\x7f", "\x01\x02", *PARAGRAPHS, *EMOJI, *COMBINING]
     texts += [f"it{c} I{c} {c} 5{c}!" for c in CONTRACTIONS] + [f" {e} x{e}y" for e in EMOJI]
-    texts += [p[draw.randrange(len(p) // 2) :] for p in PARAGRAPHS] + [p.upper() for p in PARAGRAPHS]
-    texts += ["a" * n for n in (1, 2, 17, 64, 129)] + ["ab" * 90, "=" * 77, "-" * 81, "あ" * 33, "ha" * 9 + "a"]
-    for build in (whitespace_strings, marker_strings, number_strings, random_strings, mixed_strings):
+    texts += [p[draw.randrange(len(p) // 2) :] for p in PARAGRAPHS] + [
+        p.upper() for p in PARAGRAPHS
+    ]
+    texts += ["a" * n for n in (1, 2, 17, 64, 129)] + [
+        "ab" * 90,
+        "=" * 77,
+        "-" * 81,
+        "あ" * 33,
+        "ha" * 9 + "a",
+    ]
+    for build in (
+        whitespace_strings,
+        marker_strings,
+        number_strings,
+        random_strings,
+        mixed_strings,
+    ):
         texts += build(draw)
     return list(dict.fromkeys(texts))
 
@@ -119,15 +278,15 @@ def strings() -> list[str]:
 class Vocabulary:
     """A vocabulary-only libllama model."""
 
-    def __init__(self, path: str, pre_tokenizer: str | None) -> None:
+    def __init__(self, path: str, override: str | None = None) -> None:
         import llama_cpp
 
         self.library = llama_cpp
         llama_cpp.llama_backend_init()
         parameters = llama_cpp.llama_model_default_params()
         parameters.vocab_only = True
-        if pre_tokenizer is not None:
-            self.overrides = self._override("tokenizer.ggml.pre", pre_tokenizer)
+        if override is not None:
+            self.overrides = self._override(*override.split("="))
             parameters.kv_overrides = self.overrides
         self.model = llama_cpp.llama_model_load_from_file(path.encode(), parameters)
         self.vocabulary = llama_cpp.llama_model_get_vocab(self.model)
@@ -135,9 +294,13 @@ class Vocabulary:
 
     def _override(self, key: str, value: str) -> Any:
         array = (self.library.llama_model_kv_override * 2)()
-        array[0].tag = self.library.LLAMA_KV_OVERRIDE_TYPE_STR
-        array[0].key = key.encode()
-        array[0].value.val_str = value.encode()
+        array[0].key = f"tokenizer.ggml.{key}".encode()
+        if value in ("true", "false"):
+            array[0].tag = self.library.LLAMA_KV_OVERRIDE_TYPE_BOOL
+            array[0].value.val_bool = value == "true"
+        else:
+            array[0].tag = self.library.LLAMA_KV_OVERRIDE_TYPE_STR
+            array[0].value.val_str = value.encode()
         array[1].key = b""
         return array
 
@@ -173,9 +336,9 @@ def encodings(vocabulary: Vocabulary, texts: list[str]) -> dict[str, list[list[i
     }
 
 
-def record(path: str, pre_tokenizers: list[str]) -> dict[str, Any]:
+def record(path: str, overrides: list[str]) -> dict[str, Any]:
     texts = strings()
-    own = Vocabulary(path, None)
+    own = Vocabulary(path)
     library = own.library
     return {
         "reference": f"llama-cpp-python {library.__version__}",
@@ -188,13 +351,13 @@ def record(path: str, pre_tokenizers: list[str]) -> dict[str, Any]:
         "pieces_sha256": pieces_digest([own.piece(i) for i in range(own.size)]),
         "texts": texts,
         "encodings": encodings(own, texts),
-        "pre_tokenizers": {p: encodings(Vocabulary(path, p), texts) for p in pre_tokenizers},
+        "overrides": {o: encodings(Vocabulary(path, o), texts) for o in overrides},
     }
 
 
 def main() -> None:
-    path, name, *pre_tokenizers = sys.argv[1:]
-    data = json.dumps(record(path, pre_tokenizers), separators=(",", ":")).encode()
+    path, name, *overrides = sys.argv[1:]
+    data = json.dumps(record(path, overrides), separators=(",", ":")).encode()
     target = Path(__file__).with_name(f"tokenizer_{name}.json.gz")
     target.write_bytes(gzip.compress(data, 9, mtime=0))
     print(f"{target.name}: {len(strings())} strings, {target.stat().st_size} bytes")

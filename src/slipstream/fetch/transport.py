@@ -10,6 +10,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from email.message import Message
 from http.client import HTTPMessage
 from typing import IO
 
@@ -24,7 +25,7 @@ class Answer:
     """Status, headers and unread body of the last answer, and what the redirects announced."""
 
     status: int
-    headers: HTTPMessage
+    headers: Message
     body: IO[bytes]
     linked: dict[str, str] = field(default_factory=dict)
 

@@ -24,6 +24,7 @@ from slipstream.quants.fields import ScaleField
 from slipstream.quants.layouts import OTHER_LAYOUTS, TypeLayout
 
 __all__ = [
+    "OTHER_LAYOUTS",
     "QUANT_TYPES",
     "SCALE_FIELDS",
     "QuantType",

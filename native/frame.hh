@@ -1,0 +1,86 @@
+// What the ops of a program see while one sub-batch of rows runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "isa/levels.hh"
+
+namespace slipstream {
+
+// Activations are prepared in blocks of this many rows; each strip of weights meets block after
+// block while it lies in the cache.
+constexpr int kBlockRows = 32;
+
+// Rows of a step run together at most; more are split (attention sees them in order).
+constexpr int kBatchRows = 256;
+
+enum class RowSet : int { all = 0, logits = 1 };
+
+// A value, prepared activation or rotary table of the sub-batch.
+struct Buffer {
+  uint8_t* data = nullptr;
+  size_t stride = 0;  // bytes per row (per block of rows for prepared activations)
+
+  float* row(int index) const {
+    return reinterpret_cast<float*>(data + static_cast<size_t>(index) * stride);
+  }
+};
+
+// Keys and values of one layer group: halves [layers][pages][kv_heads][64][head_dim].
+struct LayerGroup {
+  uint16_t* keys = nullptr;
+  uint16_t* values = nullptr;
+  int layers = 0;
+  int pages = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+
+  size_t head_halves() const { return static_cast<size_t>(kPagePositions) * head_dim; }
+  size_t page_halves() const { return head_halves() * kv_heads; }
+  size_t layer_halves() const { return page_halves() * pages; }
+};
+
+// Page numbers int32 [sequences][pages] of one group.
+struct PageTable {
+  const int32_t* data = nullptr;
+  int sequences = 0;
+  int pages = 0;
+
+  const int32_t* sequence(int index) const { return data + static_cast<size_t>(index) * pages; }
+};
+
+// The rows of a step; see slipstream.backends.base.Step and memory.base.KeyLayout.
+struct Rows {
+  int count = 0;
+  const int32_t* tokens = nullptr;  // nullptr when the program starts from vectors
+  const int32_t* positions = nullptr;
+  const int32_t* slots = nullptr;
+  const int32_t* table = nullptr;
+  const int32_t* identity = nullptr;
+  const int32_t* tail_start = nullptr;
+  const int32_t* tail_count = nullptr;
+  const int32_t* tail = nullptr;
+  int tail_size = 0;
+  const int32_t* logit_rows = nullptr;
+  int logits = 0;
+  std::vector<PageTable> tables;
+  std::vector<const float*> vectors;  // per input of the program
+  std::vector<float*> outputs;        // per output of the program, nullptr = not wanted
+};
+
+struct Frame {
+  const Level* level = nullptr;
+  Rows rows;          // of the sub-batch: pointers moved to its first row
+  int first_row = 0;  // of the sub-batch in the step
+  std::vector<LayerGroup> groups;
+  std::vector<Buffer> buffers;
+  std::vector<float*> outputs;     // moved to the sub-batch; nullptr = not wanted
+  std::vector<uint8_t> needed;     // per node
+  std::vector<uint8_t*> scratch;   // per thread
+
+  int count(RowSet set) const { return set == RowSet::all ? rows.count : rows.logits; }
+};
+
+}  // namespace slipstream

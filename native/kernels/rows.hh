@@ -1,0 +1,55 @@
+// From a strip and any number of activation rows to kernel passes over a few rows.
+//
+// Rows go in groups of 16. With more rows than one pass holds, a chunk of K stays in the first-level
+// cache for every pass of a group, while the running sums wait in the tile.
+#pragma once
+
+// The pass that starts at `row`: rows are split as evenly as the limit allows.
+struct Pass {
+  int passes;
+  int rows;
+  INLINE int size(int index) const { return rows / passes + (index < rows % passes ? 1 : 0); }
+};
+
+INLINE Pass split_rows(int rows, int limit) { return {(rows + limit - 1) / limit, rows}; }
+
+// Sums of blocks [first, last) of a strip, added to tile[kRows][16]. `x` is the record of the
+// pass's first row at block `first`; records of the next block lie `step` further.
+template <class Block>
+using PassFunction = void (*)(const uint8_t* strip, int first, int last, const Block* x, int step,
+                              float* tile);
+
+template <class Isa, class Type, int... kRows>
+INLINE PassFunction<typename Type::Activation> choose_pass(int rows, IntegerList<kRows...>) {
+  static constexpr PassFunction<typename Type::Activation> table[] = {
+      Type::template multiply_blocks<Isa, kRows + 1>...};
+  return table[rows - 1];
+}
+
+template <class Isa, class Type>
+INLINE void multiply_group(const uint8_t* strip, int blocks, const typename Type::Activation* x,
+                           int rows, float* tile) {
+  const Pass pass = split_rows(rows, Type::template max_rows<Isa>());
+  const int chunk = pass.passes == 1 ? blocks : Type::kChunkBlocks;
+  for (int first = 0; first < blocks; first += chunk) {
+    const int last = blocks - first < chunk ? blocks : first + chunk;
+    const auto* records = x + static_cast<size_t>(first) * rows;
+    for (int p = 0, row = 0; p < pass.passes; row += pass.size(p++)) {
+      const auto kernel = choose_pass<Isa, Type>(
+          pass.size(p), typename IntegersBelow<Type::template max_rows<Isa>()>::List());
+      kernel(strip, first, last, records + row, rows, tile + row * kStripRows);
+    }
+  }
+}
+
+template <class Isa, class Type>
+void multiply_strip(const uint8_t* strip, int columns, const void* activations, int rows,
+                    float* tile) {
+  const int blocks = columns / Type::kBlockElements;
+  auto records = static_cast<const typename Type::Activation*>(activations);
+  memset(tile, 0, sizeof(float) * kStripRows * rows);
+  for (int row = 0; row < rows; row += kGroupRows) {
+    multiply_group<Isa, Type>(strip, blocks, records + static_cast<size_t>(row) * blocks,
+                              group_size(rows, row), tile + row * kStripRows);
+  }
+}

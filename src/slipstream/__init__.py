@@ -1,0 +1,1 @@
+"""Slipstream runs GGUF language models with speculative decoding."""

@@ -1,0 +1,1 @@
+"""Command line: arguments and printing only, one module per verb."""

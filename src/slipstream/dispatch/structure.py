@@ -1,0 +1,41 @@
+"""What an op reads, writes and multiplies by: the structure that rewrites and backends look at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields
+
+from slipstream.graph import GatedLinear, Graph, Linear, LinearGroup, Op, Value, Weight
+
+
+def reads(op: Op) -> tuple[Value, ...]:
+    """Values that an op reads, with repetition (``a + a`` reads ``a`` twice)."""
+    if isinstance(op, LinearGroup):
+        residuals = (member.residual for member in op.members)
+        return (op.x, *(value for value in residuals if value is not None))
+    named = ((field.name, getattr(op, field.name)) for field in fields(op))
+    return tuple(value for name, value in named if name != "out" and isinstance(value, Value))
+
+
+def writes(op: Op) -> tuple[Value, ...]:
+    """Values that an op writes; an ``Output`` writes none."""
+    if isinstance(op, LinearGroup):
+        return tuple(member.out for member in op.members)
+    out = getattr(op, "out", None)
+    return () if out is None else (out,)
+
+
+def matrices(op: Op) -> tuple[Weight, ...]:
+    """Weights that an op multiplies its input by."""
+    if isinstance(op, Linear):
+        return (op.weight,)
+    if isinstance(op, GatedLinear):
+        return (op.gate, op.up)
+    if isinstance(op, LinearGroup):
+        return tuple(member.weight for member in op.members)
+    return ()
+
+
+def reader_counts(graph: Graph) -> Counter[int]:
+    """Value index -> how many times it is read."""
+    return Counter(value.index for op in graph.ops for value in reads(op))

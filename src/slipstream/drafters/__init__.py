@@ -1,0 +1,60 @@
+"""Drafting methods by name. A method ``a-b`` lives in ``drafters/a_b.py``, which has ``create``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+
+from slipstream.drafters.base import Drafter
+from slipstream.drafters.chain import DrafterChain
+from slipstream.errors import OptionError, UnsupportedError
+from slipstream.options import METHODS, SpeculationOptions
+
+# of methods used together: llama.cpp's order, then this project's own
+PRECEDENCE = tuple(method for method in METHODS if method not in ("none", "auto"))
+
+
+def _module(name: str) -> str:
+    return f"slipstream.drafters.{name.replace('-', '_')}"
+
+
+def implemented() -> tuple[str, ...]:
+    """Methods that this build can run."""
+    return tuple(name for name in ("none", *PRECEDENCE) if find_spec(_module(name)))
+
+
+def check_names(names: Sequence[str]) -> tuple[str, ...]:
+    """The methods to run, in order of precedence; ``none`` anywhere stands alone.
+
+    Raises:
+        OptionError: a name is unknown.
+        UnsupportedError: a method exists but not in this build.
+    """
+    available = implemented()
+    for name in names:
+        if name not in METHODS:
+            near = difflib.get_close_matches(name, available, 1, 0.0)
+            remedy = f"Did you mean {near[0]!r}?" if near else "Use 'none'."
+            raise OptionError(f"a drafting method ({', '.join(available)})", repr(name), remedy)
+        if name not in available:
+            raise UnsupportedError(
+                f"one of {', '.join(available)}", repr(name), "Choose another method."
+            )
+    if "none" in names or not names:
+        return ("none",)
+    return tuple(name for name in PRECEDENCE if name in names)
+
+
+def create(names: Sequence[str], options: SpeculationOptions) -> DrafterChain:
+    """The named methods as one drafter: the first in ``PRECEDENCE`` that proposes has the step.
+
+    Raises:
+        OptionError: a name is unknown.
+        UnsupportedError: a method exists but not in this build.
+    """
+    drafters: list[Drafter] = [
+        import_module(_module(name)).create(options) for name in check_names(names)
+    ]
+    return DrafterChain(drafters)

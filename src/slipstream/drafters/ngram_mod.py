@@ -1,0 +1,108 @@
+"""ngram-mod: a hash table from n tokens to the token that last followed them.
+
+As llama.cpp's method of that name (``common/ngram-mod.cpp``): same hash, table size, parameters
+and defaults, so a draft has ``n_min``..``n_max`` tokens or none. Where that code departs from its
+intent, the intent is implemented:
+
+- every token is in the table at the next draft; there, text waits for up to n tokens or more;
+- a table more than a quarter full is cleared *before* a prompt is inserted, so the prompt stays;
+- a table cleared after poor drafts learns the open sequences again, not only one of them;
+- poor means that under a quarter of the *verified* tokens were accepted (``LOW_ACCEPTANCE``): the
+  controller may cut a proposal, and the part it cut says nothing about the table.
+
+The table belongs to the drafter instance: sequences of one engine share it, engines do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from slipstream.drafters.base import Draft, DrafterNeeds, DraftRequest, Outcome, TargetPass
+from slipstream.drafters.ngram_table import NgramTable
+from slipstream.options import SpeculationOptions
+
+FULL = 0.25
+LOW_ACCEPTANCE = 0.25
+LOW_ROUNDS = 5
+
+
+@dataclass
+class _Cursor:
+    """What the table holds of a sequence.
+
+    Attributes:
+        inserted: n-grams inserted, counted from the first token.
+        low: poor drafts in a row.
+    """
+
+    inserted: int = 0
+    low: int = 0
+
+
+class NgramMod:
+    """
+    Args:
+        n_match: tokens of a key; below 16 chance matches become frequent.
+        n_max: most tokens proposed.
+        n_min: fewest tokens proposed.
+    """
+
+    name = "ngram-mod"
+    needs = DrafterNeeds()
+
+    def __init__(self, n_match: int = 24, n_max: int = 64, n_min: int = 48) -> None:
+        self.n_match = n_match
+        self.n_max = n_max
+        self.n_min = n_min
+        self.table = NgramTable(n_match)
+        self._cursors: dict[int, _Cursor] = {}
+
+    def open(self, sequence: int, tokens: Sequence[int]) -> None:
+        self._cursors[sequence] = _Cursor()
+        if self.table.occupancy() > FULL:
+            self._forget()
+        self._learn(sequence, tokens)
+
+    def _forget(self) -> None:
+        self.table.clear()
+        for cursor in self._cursors.values():
+            cursor.inserted = 0
+
+    def _learn(self, sequence: int, tokens: Sequence[int]) -> None:
+        cursor = self._cursors[sequence]
+        self.table.insert(tokens[cursor.inserted :])
+        cursor.inserted = max(cursor.inserted, len(tokens) - self.n_match)
+
+    def process(self, passes: Sequence[TargetPass]) -> None:
+        pass
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        return [Draft.chain(self._continuation(request), self.name) for request in requests]
+
+    def _continuation(self, request: DraftRequest) -> Sequence[int]:
+        if len(request.tokens) < self.n_match:
+            return ()
+        self._learn(request.sequence, request.tokens)
+        found = self.table.follow(request.tokens[-self.n_match :], self.n_max)
+        return found if len(found) >= self.n_min else ()
+
+    def observe(self, sequence: int, outcome: Outcome) -> None:
+        if outcome.method != self.name or not outcome.drafted:
+            return
+        cursor = self._cursors[sequence]
+        poor = outcome.accepted < LOW_ACCEPTANCE * outcome.drafted
+        cursor.low = cursor.low + 1 if poor else 0
+        if cursor.low == LOW_ROUNDS:
+            cursor.low = 0
+            self._forget()
+
+    def fork(self, source: int, target: int) -> None:
+        self._cursors[target] = replace(self._cursors[source])
+
+    def close(self, sequence: int) -> None:
+        self._cursors.pop(sequence, None)
+
+
+def create(options: SpeculationOptions) -> NgramMod:
+    return NgramMod(options.ngram_mod_n_match, options.ngram_mod_n_max, options.ngram_mod_n_min)

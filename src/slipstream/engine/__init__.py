@@ -1,0 +1,1 @@
+"""The loop that drafts, verifies and commits, one target pass at a time."""

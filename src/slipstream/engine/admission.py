@@ -1,0 +1,65 @@
+"""A request is checked once, before it is queued."""
+
+from __future__ import annotations
+
+from slipstream.engine.sequence import Request, SequenceState
+from slipstream.engine.statistics import Statistics
+from slipstream.engine.text import Detokenizer, TextStream
+from slipstream.errors import ContextFullError, OptionError, RequestError
+from slipstream.noise import draw_seed
+from slipstream.sampling import Primitives, SamplerState
+
+SEED_MASK = (1 << 64) - 1
+
+
+def prepare(
+    request: Request,
+    identity: int,
+    *,
+    vocabulary: int,
+    context: int,
+    tokenizer: Detokenizer,
+    primitives: Primitives | None,
+    now: float,
+) -> SequenceState:
+    """The state of a new sequence.
+
+    Raises:
+        RequestError: an empty prompt or one with unknown token ids.
+        OptionError: a logit bias for an unknown token id.
+        ContextFullError: the prompt leaves no room to generate.
+    """
+    tokens = [int(token) for token in request.prompt]
+    sampling = request.sampling
+    _check_ids(tokens, list(sampling.logit_bias), vocabulary)
+    if len(tokens) >= context:
+        raise ContextFullError(
+            f"a prompt of at most {context - 1} tokens",
+            f"{len(tokens)}",
+            "Shorten the prompt or use a larger context.",
+        )
+    limit = context if sampling.max_tokens < 0 else len(tokens) + sampling.max_tokens
+    seed = draw_seed() if sampling.seed is None else sampling.seed
+    seed = (seed + request.choice) & SEED_MASK
+    return SequenceState(
+        id=identity,
+        tokens=tokens,
+        prompt_tokens=len(tokens),
+        limit=min(limit, context),
+        ends=() if sampling.ignore_eos else tuple(tokenizer.end_ids),
+        sampler=SamplerState(sampling, tokens, seed, primitives),
+        text=TextStream(tokenizer.stream(), sampling.stop),
+        statistics=Statistics(len(tokens), seed, now),
+    )
+
+
+def _check_ids(tokens: list[int], biased: list[int], vocabulary: int) -> None:
+    if not tokens:
+        raise RequestError("at least one prompt token", "none", "Give a prompt that is not empty.")
+    expected = f"token ids from 0 to {vocabulary - 1}"
+    for token in (min(tokens), max(tokens)):
+        if not 0 <= token < vocabulary:
+            raise RequestError(expected, f"{token} in the prompt", "Use the model's tokenizer.")
+    for token in biased:
+        if not 0 <= token < vocabulary:
+            raise OptionError(expected, f"{token} in logit_bias", "Use the model's tokenizer.")

@@ -1,0 +1,87 @@
+"""One request while it runs: its tokens, sampler, text and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slipstream.engine.events import EmittedToken, FinishReason
+from slipstream.engine.statistics import Statistics
+from slipstream.engine.text import TextStream
+from slipstream.options import SamplingOptions
+from slipstream.sampling import Sampled, SamplerState
+
+
+@dataclass(frozen=True)
+class Request:
+    """Work for the engine.
+
+    Attributes:
+        prompt: token ids, beginning-of-sequence token included.
+        sampling: settings of the sampler, stop strings and token limit.
+        choice: i of n choices for one prompt; it uses seed + i.
+    """
+
+    prompt: Sequence[int]
+    sampling: SamplingOptions
+    choice: int = 0
+
+
+@dataclass(eq=False)
+class SequenceState:
+    """A request between ``submit`` and its last event.
+
+    Attributes:
+        id: engine sequence id.
+        tokens: prompt and output so far; the newest one is not yet in memory.
+        prompt_tokens: length of the prompt.
+        limit: number of tokens at which it ends by ``length``.
+        ends: end-of-generation ids.
+        handle: memory handle while it runs, else -1.
+        committed: positions in memory.
+    """
+
+    id: int
+    tokens: list[int]
+    prompt_tokens: int
+    limit: int
+    ends: tuple[int, ...]
+    sampler: SamplerState
+    text: TextStream
+    statistics: Statistics
+    handle: int = -1
+    committed: int = 0
+    finish_reason: FinishReason | None = None
+
+    @property
+    def prompt_left(self) -> int:
+        return max(self.prompt_tokens - self.committed, 0)
+
+    @property
+    def room(self) -> int:
+        """Draft tokens that could be accepted before the limit leaves no next token."""
+        return self.limit - len(self.tokens) - 1
+
+    def emit(self, sampled: Sequence[Sampled], accepted: int) -> tuple[EmittedToken, ...]:
+        """Take sampled tokens, the first ``accepted`` of them from a draft, up to the finish."""
+        emitted = []
+        for place, drawn in enumerate(sampled):
+            text = self._take(drawn.token)
+            token = EmittedToken(drawn.token, text, place < accepted, drawn.logprob, drawn.top)
+            emitted.append(token)
+            if self.finish_reason is not None:
+                break
+        return tuple(emitted)
+
+    def _take(self, token: int) -> str:
+        self.tokens.append(token)
+        if token in self.ends:
+            self.finish_reason = "stop"
+            return self.text.finish()
+        text = self.text.push(token)
+        if self.text.stop is not None:
+            self.finish_reason = "stop"
+        elif len(self.tokens) >= self.limit:
+            self.finish_reason = "length"
+            text += self.text.finish()
+        return text

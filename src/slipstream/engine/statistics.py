@@ -1,0 +1,143 @@
+"""Counts of one sequence, all of them recomputable from its rounds.
+
+Law: accepted + target_passes = emitted + discarded, and drafted >= tested >= accepted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One target pass that sampled for a sequence: prefill's last, then one per step.
+
+    Attributes:
+        drafted: draft nodes verified; ``tested`` of them were examined, ``accepted`` accepted.
+        reached: draft depths at which a child was examined (``accepted`` or one more).
+        emitted: tokens emitted of the ``accepted + 1`` sampled.
+        rows: rows of the pass that belong to this sequence.
+        proposed: nodes that the drafter proposed, before the controller's cut.
+        method: the drafter's name, ``none`` without a draft.
+        elapsed_s: backend seconds of the pass, shared by all its sequences.
+        draft_s: seconds of the draft call, shared likewise.
+    """
+
+    drafted: int
+    tested: int
+    accepted: int
+    reached: int
+    emitted: int
+    rows: int
+    proposed: int = 0
+    method: str = "none"
+    elapsed_s: float = 0.0
+    draft_s: float = 0.0
+
+    @property
+    def discarded(self) -> int:
+        return self.accepted + 1 - self.emitted
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+@dataclass
+class Statistics:
+    """What a sequence cost and gave.
+
+    Attributes:
+        prompt_tokens: length of the prompt.
+        seed: noise key in use, drawn if the request gave none.
+        rounds: in order; one per target pass that sampled.
+        rejected_drafts: reason -> malformed drafts that were not verified.
+        submitted_s, first_token_s, finished_s: clock readings.
+    """
+
+    prompt_tokens: int
+    seed: int
+    submitted_s: float
+    rounds: list[Round] = field(default_factory=list)
+    rejected_drafts: Counter[str] = field(default_factory=Counter)
+    first_token_s: float | None = None
+    finished_s: float | None = None
+
+    @property
+    def emitted(self) -> int:
+        return sum(r.emitted for r in self.rounds)
+
+    @property
+    def target_passes(self) -> int:
+        return len(self.rounds)
+
+    @property
+    def verification_steps(self) -> int:
+        return sum(r.drafted > 0 for r in self.rounds)
+
+    @property
+    def drafted(self) -> int:
+        return sum(r.drafted for r in self.rounds)
+
+    @property
+    def tested(self) -> int:
+        return sum(r.tested for r in self.rounds)
+
+    @property
+    def accepted(self) -> int:
+        return sum(r.accepted for r in self.rounds)
+
+    @property
+    def discarded(self) -> int:
+        return sum(r.discarded for r in self.rounds)
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """accepted / drafted; None when nothing was drafted."""
+        return _ratio(self.accepted, self.drafted)
+
+    @property
+    def tokens_per_pass(self) -> float | None:
+        return _ratio(self.emitted, self.target_passes)
+
+    @property
+    def mean_acceptance_length(self) -> float | None:
+        """1 + accepted / verification_steps; None without verification steps."""
+        steps = self.verification_steps
+        return 1 + self.accepted / steps if steps else None
+
+    @property
+    def acceptance_at(self) -> tuple[float, ...]:
+        """Depth i -> drafts accepted at depth i / drafts that reached it (were examined there)."""
+        depths = max((r.reached for r in self.rounds), default=0)
+        return tuple(
+            sum(r.accepted > i for r in self.rounds) / sum(r.reached > i for r in self.rounds)
+            for i in range(depths)
+        )
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Submission to first token."""
+        return None if self.first_token_s is None else self.first_token_s - self.submitted_s
+
+    @property
+    def total_s(self) -> float | None:
+        return None if self.finished_s is None else self.finished_s - self.submitted_s
+
+    @property
+    def decode_tok_s(self) -> float | None:
+        """Tokens after the first per second since the first; None before there are two."""
+        if self.first_token_s is None or self.finished_s is None or self.emitted < 2:
+            return None
+        return _ratio(self.emitted - 1, self.finished_s - self.first_token_s)
+
+    def summary(self) -> dict[str, object]:
+        """Plain values for JSON."""
+        names = (
+            "prompt_tokens emitted target_passes verification_steps drafted tested accepted "
+            "discarded ttft_s total_s decode_tok_s acceptance_rate tokens_per_pass "
+            "mean_acceptance_length acceptance_at seed"
+        )
+        summary = {name: getattr(self, name) for name in names.split()}
+        return {**summary, "rejected_drafts": dict(self.rejected_drafts)}

@@ -1,0 +1,98 @@
+"""Pages of keys and values: their storage, who holds them and how many times."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.errors import OutOfMemoryError
+from slipstream.memory.base import PAGE_POSITIONS
+
+
+class LayerGroup:
+    """Attention layers with one window and one key/value shape; they share page tables.
+
+    Attributes:
+        layers: layer numbers of the graph, in order.
+        window: positions a query sees, itself included; None = all.
+        kv_heads, head_dim: shape of one position's keys.
+        pages: pages in the pool.
+        keys, values: uint16 (binary16 bits) ``[layers, pages, kv_heads, 64, head_dim]``.
+        references: int32 ``[pages]``, how many sequences hold each page.
+    """
+
+    def __init__(
+        self, layers: tuple[int, ...], window: int | None, kv_heads: int, head_dim: int, pages: int
+    ) -> None:
+        self.layers = layers
+        self.window = window
+        self.kv_heads = kv_heads
+        self.head_dim = head_dim
+        self.pages = pages
+        shape = (len(layers), pages, kv_heads, PAGE_POSITIONS, head_dim)
+        self.keys = _untouched(shape)
+        self.values = _untouched(shape)
+        self.references = np.zeros(pages, np.int32)
+        self._free = list(range(pages - 1, -1, -1))
+
+    @property
+    def free_pages(self) -> int:
+        return len(self._free)
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page: keys and values of 64 positions in every layer of the group."""
+        return 2 * 2 * len(self.layers) * self.kv_heads * PAGE_POSITIONS * self.head_dim
+
+    def take(self) -> int:
+        """A free page, held once."""
+        page = self._free.pop()
+        self.references[page] = 1
+        return page
+
+    def share(self, page: int) -> None:
+        self.references[page] += 1
+
+    def drop(self, page: int) -> None:
+        self.references[page] -= 1
+        if self.references[page] == 0:
+            self._free.append(page)
+
+    def duplicate(self, page: int) -> int:
+        """A free page with the contents of ``page``."""
+        copy = self.take()
+        self.keys[:, copy] = self.keys[:, page]
+        self.values[:, copy] = self.values[:, page]
+        return copy
+
+    def move(self, table: NDArray[np.int32], sources: NDArray[np.intp], first: int) -> None:
+        """Copy slots ``sources`` to slots ``first``, ``first + 1``, ... of one sequence."""
+        targets = np.arange(first, first + len(sources))
+        from_page, from_place = table[sources // PAGE_POSITIONS], sources % PAGE_POSITIONS
+        to_page, to_place = table[targets // PAGE_POSITIONS], targets % PAGE_POSITIONS
+        for array in (self.keys, self.values):
+            array[:, to_page, :, to_place] = array[:, from_page, :, from_place]
+
+
+def _untouched(shape: tuple[int, ...]) -> NDArray[np.uint16]:
+    """Zeros that take physical memory only where they are written.
+
+    Huge pages are declined: every layer's first page would otherwise take 2 MiB.
+    """
+    size = 2 * int(np.prod(shape, dtype=np.int64))
+    try:
+        if hasattr(mmap, "MAP_PRIVATE"):
+            area = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        else:
+            area = mmap.mmap(-1, size)
+    except (OSError, OverflowError, ValueError) as error:
+        raise OutOfMemoryError(
+            f"{size} bytes of address space for keys or values",
+            str(error),
+            "Lower the context length or the number of parallel sequences.",
+        ) from error
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        area.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(area, np.uint16).reshape(shape)

@@ -1,0 +1,221 @@
+"""Every option, once. The command line, requests, server profiles and lab plans derive from these.
+
+A field carries its type, bounds, help and aliases; llama.cpp's spellings are aliases and its
+defaults are kept where an option has the same meaning. `describe` lists a struct's options,
+`from_mapping` builds one from untyped keys and values. A struct validates itself however it is
+built, so code that receives one need not check it again.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from slipstream.errors import OptionError
+from slipstream.option_fields import OptionInfo, describe, from_mapping, validate
+
+__all__ = [
+    "METHODS",
+    "EngineOptions",
+    "ModelOptions",
+    "OptionInfo",
+    "SamplingOptions",
+    "SpeculationOptions",
+    "describe",
+    "from_mapping",
+]
+
+# llama.cpp's method names in its order of precedence, then those Slipstream adds.
+Method = Literal[
+    "none",
+    "ngram-simple",
+    "ngram-map-k",
+    "ngram-map-k4v",
+    "ngram-mod",
+    "ngram-cache",
+    "draft-simple",
+    "draft-eagle3",
+    "draft-mtp",
+    "draft-dflash",
+    "draft-dspark",
+    "suffix",
+    "medusa",
+    "auto",
+]
+METHODS: tuple[str, ...] = Method.__args__  # type: ignore[attr-defined]
+
+
+def _option(help_text: str, *aliases: str, **bounds: Any) -> Meta:
+    return Meta(description=help_text, extra={"aliases": aliases}, **bounds)
+
+
+class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which model runs, and on what."""
+
+    model: Annotated[str, _option("path, catalogue name or owner/repo:file", "m", min_length=1)]
+    context: (
+        Annotated[
+            int,
+            _option(
+                "positions kept per sequence; unset = the model's own", "ctx_size", "n_ctx", ge=1
+            ),
+        ]
+        | None
+    ) = None
+    threads: (
+        Annotated[
+            int,
+            _option("threads; unset = physical cores available", "n_threads", ge=1, le=1024),
+        ]
+        | None
+    ) = None
+    backend: Annotated[
+        Literal["cpu", "reference"], _option("native kernels, or the slow NumPy twin")
+    ] = "cpu"
+    isa: (
+        Annotated[str, _option("instruction set; unset = $SLIPSTREAM_ISA, else the best one")]
+        | None
+    ) = None
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How the one loop schedules its work."""
+
+    parallel: Annotated[
+        int, _option("sequences that run at the same time", "n_parallel", "np", ge=1, le=1024)
+    ] = 1
+    prefill_chunk: Annotated[
+        int, _option("most prompt rows in one step", "ubatch_size", "n_ubatch", ge=1, le=65536)
+    ] = 512
+    step_time_limit_s: Annotated[
+        float, _option("longest native call, so that cancelling works", gt=0, le=60)
+    ] = 0.25
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How logits become tokens, and when to stop. Every filter is off by default."""
+
+    temperature: Annotated[float, _option("0 = greedy", "temp", ge=0, le=100)] = 0.0
+    top_k: Annotated[int, _option("keep the k most likely tokens; 0 = off", ge=0)] = 0
+    top_p: Annotated[float, _option("keep this probability mass; 1 = off", gt=0, le=1)] = 1.0
+    min_p: Annotated[
+        float, _option("drop tokens below this share of the best; 0 = off", ge=0, le=1)
+    ] = 0.0
+    repetition_penalty: Annotated[
+        float, _option("divides logits of repeated tokens; 1 = off", "repeat_penalty", gt=0, le=100)
+    ] = 1.0
+    frequency_penalty: Annotated[
+        float, _option("subtracted per occurrence; 0 = off", ge=-100, le=100)
+    ] = 0.0
+    presence_penalty: Annotated[
+        float, _option("subtracted once for a token that occurred; 0 = off", ge=-100, le=100)
+    ] = 0.0
+    penalty_window: Annotated[
+        int,
+        _option("tokens the penalties look back; -1 = all, 0 = none", "repeat_last_n", ge=-1),
+    ] = 64
+    logit_bias: Annotated[
+        dict[Annotated[int, Meta(ge=0)], Annotated[float, Meta(ge=-100, le=100)]],
+        _option("token id to a number added to its logit"),
+    ] = msgspec.field(default_factory=dict)
+    seed: (
+        Annotated[int, _option("unset = drawn, and echoed", "rng_seed", ge=0, le=2**63 - 1)] | None
+    ) = None
+    stop: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=1000)], ...],
+        _option("texts that end the output", "reverse_prompt", max_length=64),
+    ] = ()
+    max_tokens: Annotated[
+        int,
+        _option(
+            "most tokens to emit; -1 = until the context is full", "n_predict", "predict", ge=-1
+        ),
+    ] = 128
+    logprobs: (
+        Annotated[
+            int,
+            _option(
+                "log-probabilities of the chosen and the n best tokens", "n_probs", ge=0, le=100
+            ),
+        ]
+        | None
+    ) = None
+    ignore_eos: Annotated[bool, _option("go on after an end-of-sequence token")] = False
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Who drafts, and how much. The n-gram lengths count tokens."""
+
+    type: Annotated[
+        tuple[Method, ...],
+        _option(
+            "drafting methods in any order; none switches off", "spec_type", "spec", min_length=1
+        ),
+    ] = ("none",)
+    draft_model: (
+        Annotated[
+            str,
+            _option(
+                "draft model: path or name", "spec_draft_model", "model_draft", "md", min_length=1
+            ),
+        ]
+        | None
+    ) = None
+    n_max: Annotated[
+        int, _option("most tokens a draft model drafts", "spec_draft_n_max", ge=0, le=1024)
+    ] = 3
+    n_min: Annotated[
+        int,
+        _option(
+            "shorter proposals of a draft model are dropped", "spec_draft_n_min", ge=0, le=1024
+        ),
+    ] = 0
+    p_min: Annotated[
+        float,
+        _option("least draft probability to go on", "spec_draft_p_min", "draft_p_min", ge=0, le=1),
+    ] = 0.0
+    fixed: Annotated[
+        bool, _option("verify whole drafts instead of cutting them to their worth", "spec_fixed")
+    ] = False
+    ngram_mod_n_match: Annotated[
+        int, _option("key length of ngram-mod", "spec_ngram_mod_n_match", ge=1, le=1024)
+    ] = 24
+    ngram_mod_n_min: Annotated[
+        int, _option("shorter proposals are dropped", "spec_ngram_mod_n_min", ge=0, le=1024)
+    ] = 48
+    ngram_mod_n_max: Annotated[
+        int, _option("most tokens ngram-mod drafts", "spec_ngram_mod_n_max", ge=0, le=1024)
+    ] = 64
+    ngram_simple_size_n: Annotated[
+        int, _option("key length of ngram-simple", "spec_ngram_simple_size_n", ge=1, le=1024)
+    ] = 12
+    ngram_simple_size_m: Annotated[
+        int, _option("most tokens ngram-simple drafts", "spec_ngram_simple_size_m", ge=1, le=1024)
+    ] = 48
+
+    def __post_init__(self) -> None:
+        validate(self)
+        # As in llama.cpp: `none` in a list switches all of it off, a repeated name counts once.
+        collapsed = ("none",) if "none" in self.type else tuple(dict.fromkeys(self.type))
+        msgspec.structs.force_setattr(self, "type", collapsed)
+        _require_order(self, "n_min", "n_max")
+        _require_order(self, "ngram_mod_n_min", "ngram_mod_n_max")
+
+
+def _require_order(options: SpeculationOptions, smaller: str, larger: str) -> None:
+    low, high = getattr(options, smaller), getattr(options, larger)
+    if low > high:
+        raise OptionError(
+            f"`{smaller}` at most `{larger}` ({high})", f"{low}", f"Lower it or raise `{larger}`."
+        )

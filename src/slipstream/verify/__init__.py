@@ -1,0 +1,1 @@
+"""Verification rules: each decides which draft tokens are emitted."""

@@ -1,0 +1,75 @@
+"""Byte-pair encoding (``tokenizer.ggml.model = gpt2``) on the `tokenizers` library."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from slipstream.errors import TokenizerError
+from slipstream.vocabulary.metadata import REMEDY, Vocabulary
+from slipstream.vocabulary.pretokenizers import build_pre_tokenizer, find_rule
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+# Every pre-tokeniser cuts between a line end after visible ASCII and a letter.
+SAFE_CUT: Final = re.compile(r"(?<=[!-~]\n)(?=[A-Za-z])")
+CHUNK_CHARACTERS: Final = 1 << 16
+
+
+class BytePairModel:
+    """Ids of ordinary text.
+
+    Raises:
+        TokenizerError: the pre-tokeniser is unknown or a merge does not fit the vocabulary.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._tokenizer = _build(vocabulary)
+
+    def encode(self, text: str, after_special: bool) -> list[int]:  # noqa: ARG002
+        """Ids of a text; what precedes it makes no difference to byte pairs."""
+        if len(text) <= CHUNK_CHARACTERS:
+            return self._encode(text)
+        return [token for chunk in chunks(text) for token in self._encode(chunk)]
+
+    def _encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def chunks(text: str) -> Iterator[str]:
+    """Cut a long text where every pre-tokeniser cuts too: bounds the memory of one encoding."""
+    start = 0
+    while len(text) - start > CHUNK_CHARACTERS:
+        cut = SAFE_CUT.search(text, start + CHUNK_CHARACTERS)
+        if cut is None:
+            break
+        yield text[start : cut.start()]
+        start = cut.start()
+    yield text[start:]
+
+
+def _pairs(merges: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = [tuple(merge.split(" ")) for merge in merges]
+    for pair in pairs:
+        if len(pair) != 2 or not pair[0] or not pair[1]:
+            raise TokenizerError(
+                "merges of two parts joined by a space", ascii(" ".join(pair))[:80], REMEDY
+            )
+    return pairs  # type: ignore[return-value]
+
+
+def _build(vocabulary: Vocabulary) -> Tokenizer:
+    from tokenizers import Tokenizer
+    from tokenizers.models import BPE
+
+    rule = find_rule(vocabulary.pre_tokenizer)
+    pairs = _pairs(vocabulary.merges)
+    try:
+        model = BPE(dict(vocabulary.ids), pairs, ignore_merges=rule.whole_words)
+    except Exception as error:  # the library raises bare Exception
+        raise TokenizerError("merges of tokens in the vocabulary", str(error), REMEDY) from None
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = build_pre_tokenizer(rule)
+    return tokenizer

@@ -1,0 +1,94 @@
+"""Threads that are really there: affinity, cores, quotas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slipstream import machine
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content + "\n")
+
+
+def topology(root: Path, cores: list[tuple[int, int]]) -> None:
+    for number, (package, core) in enumerate(cores):
+        folder = f"sys/devices/system/cpu/cpu{number}/topology"
+        write(root, {f"{folder}/physical_package_id": str(package), f"{folder}/core_id": str(core)})
+
+
+@pytest.fixture
+def eight_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two packages of two cores of two hyper-threads, numbered as Linux does."""
+    topology(tmp_path, [(0, 0), (0, 1), (1, 0), (1, 1)] * 2)
+    monkeypatch.setattr(machine, "available_processors", lambda: frozenset(range(8)))
+    return tmp_path
+
+
+def test_hyper_threads_are_not_cores(eight_processors: Path) -> None:
+    assert machine.default_threads(eight_processors) == 4
+
+
+def test_affinity_limits(eight_processors: Path) -> None:
+    assert machine.physical_cores({0, 4}, eight_processors) == 1
+    assert machine.physical_cores({0, 1, 4}, eight_processors) == 2
+    assert machine.physical_cores({0, 2}, eight_processors) == 2
+
+
+@pytest.mark.parametrize(
+    ("maximum", "threads"),
+    [("200000 100000", 2), ("350000 100000", 3), ("50000 100000", 1), ("max 100000", 4), ("", 4)],
+)
+def test_quota_of_version_2(eight_processors: Path, maximum: str, threads: int) -> None:
+    write(eight_processors, {"proc/self/cgroup": "0::/a/b", "sys/fs/cgroup/a/b/cpu.max": maximum})
+    assert machine.default_threads(eight_processors) == threads
+
+
+def test_the_tightest_quota_above_counts(eight_processors: Path) -> None:
+    write(
+        eight_processors,
+        {
+            "proc/self/cgroup": "0::/a/b",
+            "sys/fs/cgroup/a/b/cpu.max": "300000 100000",
+            "sys/fs/cgroup/a/cpu.max": "100000 100000",
+        },
+    )
+    assert machine.processor_quota(eight_processors) == 1.0
+
+
+@pytest.mark.parametrize("mounted", ["cpu", "cpu,cpuacct"])
+def test_quota_of_version_1(eight_processors: Path, mounted: str) -> None:
+    folder = f"sys/fs/cgroup/{mounted}/job"
+    write(
+        eight_processors,
+        {
+            "proc/self/cgroup": "3:cpuset:/\n2:cpu,cpuacct:/job\n0::/",
+            f"{folder}/cpu.cfs_quota_us": "150000",
+            f"{folder}/cpu.cfs_period_us": "50000",
+        },
+    )
+    assert machine.processor_quota(eight_processors) == 3.0
+    write(eight_processors, {f"{folder}/cpu.cfs_quota_us": "-1"})
+    assert machine.processor_quota(eight_processors) is None
+
+
+def test_a_group_outside_the_container_is_read_at_the_mount(eight_processors: Path) -> None:
+    write(
+        eight_processors,
+        {"proc/self/cgroup": "0::/../host/job", "sys/fs/cgroup/cpu.max": "200000 100000"},
+    )
+    assert machine.processor_quota(eight_processors) == 2.0
+
+
+def test_no_topology_falls_back_to_the_system(tmp_path: Path) -> None:
+    assert 1 <= machine.physical_cores({0, 1, 2}, tmp_path) <= 3
+    assert machine.processor_quota(tmp_path) is None
+
+
+def test_this_machine() -> None:
+    assert 1 <= machine.default_threads() <= len(machine.available_processors())
