@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "float_mode.hh"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -35,28 +37,6 @@ void pause() {
   asm volatile("yield");
 #endif
 }
-
-// Round to nearest, denormals kept: the bits of a step must not depend on what the thread ran
-// before.
-class FloatMode {
- public:
-#if defined(__x86_64__)
-  FloatMode() : saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
-  ~FloatMode() { _mm_setcsr(saved_); }
-
- private:
-  unsigned saved_;
-#elif defined(__aarch64__)
-  FloatMode() {
-    asm volatile("mrs %0, fpcr" : "=r"(saved_));
-    asm volatile("msr fpcr, %0" : : "r"(uint64_t{0}));
-  }
-  ~FloatMode() { asm volatile("msr fpcr, %0" : : "r"(saved_)); }
-
- private:
-  uint64_t saved_ = 0;
-#endif
-};
 
 int left_of(uint64_t cursor) { return static_cast<int>(cursor & Pool::kMaxItems); }
 int grain_of(uint64_t cursor) { return static_cast<int>(cursor >> 24 & 255); }

@@ -26,6 +26,8 @@ struct Member {
 class Program {
  public:
   explicit Program(const Level& level) : level(&level) {}
+  Program(Program&&) = default;
+  Program(const Program&) = delete;
 
   int value(int width, RowSet set);
   void add_group(LayerGroup group);

@@ -73,6 +73,7 @@ struct Avx2 {
     return {{_mm256_madd_epi16(sum.half[0], ones), _mm256_madd_epi16(sum.half[1], ones)}};
   }
 
+  static INLINE Bytes signed_weights(Bytes w) { return w; }
   static INLINE Wide wide_zero() {
     const __m256i v = _mm256_setzero_si256();
     return {{v, v}};
@@ -104,6 +105,16 @@ struct Avx2 {
           _mm256_add_epi32(sum.half[h], _mm256_madd_epi16(group.half[h], s.half[h]));
     }
     return sum;
+  }
+  static INLINE Wide add_dword(Wide a, int32_t x) {
+    const __m256i v = _mm256_set1_epi32(x);
+    return {{_mm256_add_epi32(a.half[0], v), _mm256_add_epi32(a.half[1], v)}};
+  }
+  // a + (b << kShift)
+  template <int kShift>
+  static INLINE Wide add_shifted(Wide a, Wide b) {
+    return {{_mm256_add_epi32(a.half[0], _mm256_slli_epi32(b.half[0], kShift)),
+             _mm256_add_epi32(a.half[1], _mm256_slli_epi32(b.half[1], kShift))}};
   }
   // Bytes 0 and 2 of every dword times the two int16 of `pair`.
   static INLINE Wide add_even_bytes(Wide sum, Bytes bytes, Activation pair) {

@@ -20,8 +20,6 @@ struct GroupCodes {
   alignas(64) uint32_t step[kGroupSteps][kStripRows];
 };
 
-constexpr uint32_t every_byte(uint32_t byte) { return byte * 0x01010101u; }
-
 template <class Function>
 INLINE void pack_plane(uint8_t* planes, int plane, Function dword_of_lane) {
   for (int lane = 0; lane < kStripRows; ++lane) {
@@ -100,8 +98,11 @@ struct SixBitCodes {
     return Isa::or_masked(middle, Isa::template shift_right<2>(plane(2)), 0x30);
   }
 
-  static void pack(const GroupCodes& codes, uint8_t* planes) {
-    for (int p = 0; p < kPlanes; ++p) {
+  static void pack(const GroupCodes& codes, uint8_t* planes) { pack_planes(codes, kPlanes, planes); }
+
+  // The first `count` planes: three for four steps.
+  static void pack_planes(const GroupCodes& codes, int count, uint8_t* planes) {
+    for (int p = 0; p < count; ++p) {
       const int step = p / 3 * 4 + p % 3;
       const int shared = p / 3 * 4 + 3;
       pack_plane(planes, p, [&](int lane) {

@@ -1,19 +1,6 @@
 // Rounding input rows to the records of activations.hh; plain loops that the compiler vectorises.
 #pragma once
 
-INLINE int32_t float_bits(float x) {
-  int32_t bits;
-  memcpy(&bits, &x, 4);
-  return bits;
-}
-
-INLINE float bits_float(int32_t bits) {
-  float x;
-  memcpy(&x, &bits, 4);
-  return x;
-}
-
-constexpr int32_t kInfinityBits = 0x7f800000;
 constexpr int32_t kQuietNanBits = 0x7fc00000;
 constexpr int32_t kSmallestMaximumBits = 0x0d800000;  // 2^-100
 

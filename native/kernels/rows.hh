@@ -20,7 +20,7 @@ using PassFunction = void (*)(const uint8_t* strip, int first, int last, const B
                               float* tile);
 
 template <class Isa, class Type, int... kRows>
-INLINE PassFunction<typename Type::Activation> choose_pass(int rows, IntegerList<kRows...>) {
+INLINE PassFunction<typename Type::Activation> choose_pass(int rows, std::integer_sequence<int, kRows...>) {
   static constexpr PassFunction<typename Type::Activation> table[] = {
       Type::template multiply_blocks<Isa, kRows + 1>...};
   return table[rows - 1];
@@ -36,7 +36,7 @@ INLINE void multiply_group(const uint8_t* strip, int blocks, const typename Type
     const auto* records = x + static_cast<size_t>(first) * rows;
     for (int p = 0, row = 0; p < pass.passes; row += pass.size(p++)) {
       const auto kernel = choose_pass<Isa, Type>(
-          pass.size(p), typename IntegersBelow<Type::template max_rows<Isa>()>::List());
+          pass.size(p), std::make_integer_sequence<int, Type::template max_rows<Isa>()>());
       kernel(strip, first, last, records + row, rows, tile + row * kStripRows);
     }
   }

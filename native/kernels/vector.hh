@@ -32,11 +32,15 @@ struct AttentionTask {
   int identity;
   const int32_t* tail;
   int tail_count;
-  float* scratch;  // attention_scratch_floats(heads, head_dim)
+  float* scratch;  // attention_scratch_floats(heads, head_dim); of several rows only the first's
   float* out;      // [heads][head_dim]
 };
 
 size_t attention_scratch_floats(int heads, int head_dim);
+size_t attention_rows_scratch_floats(int rows, int heads, int head_dim);
+
+// Philox4x32-10 (Salmon et al., SC 2011): one block of four words.
+void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
 struct SampleParameters {
   float temperature;  // > 0
@@ -62,13 +66,24 @@ struct VectorKernels {
   void (*store_half)(const float* x, int n, uint16_t* out);
   void (*load_half)(const uint16_t* x, int n, float* out);
   void (*attention)(const AttentionTask& task);
+  // Rows of one sequence that differ only in query, first, identity, tail and out: a key or value is
+  // converted once for all of them. The bits of each row are those of `attention`.
+  void (*attention_rows)(const AttentionTask* tasks, int rows);
 
   // Sampling over one row of logits. Ties go to the lowest id.
   int (*argmax)(const float* logits, int n);
   double (*log_sum_exp)(const float* logits, int n);
   // argmax over the candidates left by top-k, top-p, min-p of logit / T + Gumbel(seed, index, id);
-  // `scratch` holds n (float, int32) pairs.
+  // `scratch` holds n (float, int32) pairs, 8-byte aligned.
   int (*sample)(const float* logits, int n, const SampleParameters& parameters, void* scratch);
+  // -log(-log(u)), u = (x + 1/2) / 2^32, x the first word of Philox under key `seed` and counter
+  // (token, index low, index high, 0).
+  double (*gumbel)(uint64_t seed, uint64_t index, int token);
+
+  void (*exp)(const float* x, int n, float* out);
+  void (*tanh)(const float* x, int n, float* out);
+  void (*sigmoid)(const float* x, int n, float* out);
+  double (*log)(double x);
 };
 
 const VectorKernels& vector_kernels_portable();

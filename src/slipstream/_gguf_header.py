@@ -23,7 +23,8 @@ from slipstream.errors import ModelFileError
 from slipstream.quants import type_layout
 
 HEADER_LIMIT: Final = 128 << 20
-"""Bytes a header may take: ten times the largest vocabulary, and a bound on time and memory."""
+STRING_LIMIT: Final = 1 << 22
+"""Bytes of a header and strings in its arrays: over ten times those of the largest vocabulary."""
 KEY_LIMIT: Final = 1 << 16
 TENSOR_LIMIT: Final = 1 << 17
 NESTED_ARRAY_LIMIT: Final = 1 << 16
@@ -108,7 +109,7 @@ class _Cursor:
         self.size = len(buffer)
         self.limit = min(self.size, HEADER_LIMIT)
         self.position = 0
-        self.nested_arrays = 0
+        self.strings = self.nested_arrays = 0
 
     def error(self, expected: str, found: str) -> ModelFileError:
         return ModelFileError(expected, f"{found} in {self.path.name}", DAMAGED)
@@ -156,10 +157,8 @@ def _read_version(cursor: _Cursor) -> int:
     if version in VERSIONS:
         return version
     swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
-    if swapped in (1, *VERSIONS):
-        found = f"a big-endian file of version {swapped}"
-    else:
-        found = f"version {version}"
+    order = "a big-endian file of " if swapped in (1, *VERSIONS) else ""
+    found = f"{order}version {swapped if order else version}"
     raise cursor.error("a little-endian GGUF file of version 2 or 3", found)
 
 
@@ -197,7 +196,7 @@ def _boolean(cursor: _Cursor, value: int, label: str) -> bool:
 def _read_array(cursor: _Cursor, label: str, depth: int) -> Value:
     kind = cursor.integer(U32, f"array type of {label}")
     if kind == STRING:
-        return _read_strings(cursor, cursor.count(f"string of {label}", 8, cursor.limit), label)
+        return _read_strings(cursor, label)
     if kind == ARRAY:
         return _read_nested(cursor, label, depth)
     if kind in SCALARS:
@@ -217,7 +216,9 @@ def _read_numbers(cursor: _Cursor, kind: int, label: str) -> Array:
     return array
 
 
-def _read_strings(cursor: _Cursor, count: int, label: str) -> StringArray:
+def _read_strings(cursor: _Cursor, label: str) -> StringArray:
+    count = cursor.count(f"string of {label}", 8, STRING_LIMIT - cursor.strings)
+    cursor.strings += count
     start = position = cursor.position
     buffer, limit, length_at = cursor.buffer, cursor.limit, U64.unpack_from
     try:

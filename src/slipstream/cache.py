@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def cache_directory() -> Path:
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace `path` in one step, so that a reader sees the old or the new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.new")
     temporary.write_bytes(content)
     temporary.replace(path)
 

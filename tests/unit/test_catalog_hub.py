@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
+from http.client import HTTPMessage
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request
 
 import pytest
 
@@ -12,6 +16,7 @@ from slipstream import catalog, catalog_entries
 from slipstream.errors import DownloadError
 from slipstream.fetch.partial import Partial
 from slipstream.fetch.sources import HubFile
+from slipstream.fetch.transport import HubOpener
 
 pytestmark = pytest.mark.usefixtures("server")
 
@@ -117,6 +122,15 @@ def test_a_redirect_out_of_http_is_refused(server: Hub, tmp_path: Path) -> None:
         catalog.pull(REFERENCE)
 
 
+def test_a_redirect_from_https_to_http_is_refused() -> None:
+    opener = HubOpener("https://hub.invalid/x", "secret")
+    request = Request("https://hub.invalid/x")
+    with pytest.raises(URLError, match="from https to http refused"):
+        opener.redirect_request(
+            request, io.BytesIO(), 302, "", HTTPMessage(), "http://hub.invalid/x"
+        )
+
+
 def test_missing_file(server: Hub) -> None:
     server.behaviour.missing = True
     with pytest.raises(DownloadError, match="HTTP 404") as raised:
@@ -162,6 +176,7 @@ def test_a_file_that_changed_meanwhile_is_fetched_from_its_start(server: Hub) ->
     interrupt(server, REFERENCE, 300_000)
     server.behaviour.content, server.behaviour.etag = CONTENT[::-1], '"v2"'
     assert catalog.pull(REFERENCE).path.read_bytes() == CONTENT[::-1]
+    assert [wanted for _, _, wanted in server.behaviour.requests] == [None, "bytes=300000-"]
 
 
 def test_a_complete_partial_needs_only_verification(server: Hub) -> None:

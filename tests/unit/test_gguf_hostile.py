@@ -100,6 +100,12 @@ def test_the_header_is_bounded_in_a_large_file(
     refused(path, "at most 131")
 
 
+def test_the_number_of_strings_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_gguf_header, "STRING_LIMIT", 5)
+    open_gguf(write_gguf(tmp_path / "s.gguf", {"a": ["x"] * 3, "b": ["y"] * 2}, {})).close()
+    refused(write_gguf(tmp_path / "s.gguf", {"a": ["x"] * 3, "b": ["y"] * 3}, {}), "'b'", "most 2")
+
+
 @pytest.mark.parametrize("kind", [13, 255, 2**32 - 1])
 def test_unknown_value_types(tmp_path: Path, kind: int) -> None:
     path = write_gguf(tmp_path / "k.gguf", {"key": Typed("u32", 7)}, {})

@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from slipstream.backends.base import Outputs, Program
-from slipstream.drafters.base import ROOT, Draft, Drafter, DraftRequest, Outcome
+from slipstream.drafters.base import Draft, Drafter, Outcome
 from slipstream.engine.admission import prepare
 from slipstream.engine.batch import Share, assemble, decode_share, prompt_share, target_passes
 from slipstream.engine.controller import Controller, Decision, DoublingController, Room
-from slipstream.engine.drafts import checked
+from slipstream.engine.drafts import collect_drafts
 from slipstream.engine.events import EmittedToken, Event
 from slipstream.engine.scheduler import Scheduler
 from slipstream.engine.sequence import Request, SequenceState
@@ -94,6 +94,8 @@ class Engine:
             primitives=self._primitives,
             now=self._clock(),
         )
+        methods = self.drafter.name.split(",")
+        sequence.statistics.drafters = tuple(name for name in methods if name != "none")
         self.scheduler.submit(sequence)
         self._submitted += 1
         return sequence.id
@@ -134,7 +136,9 @@ class Engine:
         decoding = self.scheduler.decoding()
         rooms = [Room(sequence.id, sequence.room) for sequence in decoding]
         caps = self.controller.plan(rooms)
-        proposals = self._draft(decoding, caps)
+        start = self._clock()
+        proposals = collect_drafts(self.drafter, decoding, caps, self.program.graph.vocabulary)
+        self._draft_s = self._clock() - start
         drafts = self.controller.trim(proposals, caps)
         shares = [
             decode_share(sequence, draft, room, cap, len(proposal))
@@ -144,31 +148,6 @@ class Engine:
         ]
         chunks = self.scheduler.chunks(sum(len(share.tokens) for share in shares))
         return shares + [prompt_share(sequence, count) for sequence, count in chunks]
-
-    def _draft(self, sequences: Sequence[SequenceState], caps: Sequence[int]) -> list[Draft]:
-        """A checked draft per sequence, empty where the cap is 0 or the draft was rejected."""
-        asked = [i for i, cap in enumerate(caps) if cap > 0]
-        drafts = [Draft() for _ in sequences]
-        if not asked:
-            return drafts
-        start = self._clock()
-        proposals, failure = self._ask([_request(sequences[i], caps[i]) for i in asked])
-        self._draft_s = self._clock() - start
-        for place, proposal in zip(asked, proposals, strict=True):
-            drafts[place], fault = checked(proposal, self.program.graph.vocabulary)
-            if fault or failure:
-                sequences[place].statistics.rejected_drafts[failure or fault or ""] += 1
-        return drafts
-
-    def _ask(self, requests: Sequence[DraftRequest]) -> tuple[list[Draft], str | None]:
-        nothing = [Draft() for _ in requests]
-        try:
-            drafts = self.drafter.draft(requests)
-        except SlipstreamError as error:
-            return nothing, f"the drafter failed: {error}"
-        if len(drafts) != len(requests):
-            return nothing, "another number of drafts than requests"
-        return drafts, None
 
     def _run(self, shares: list[Share]) -> Outputs | None:
         if not shares:
@@ -207,8 +186,12 @@ class Engine:
                 self._commit(share, verdict)
         self.drafter.process(passes)
         for share, verdict in zip(shares, verdicts, strict=True):
-            if verdict is not None:
+            if verdict is None:
+                continue
+            try:
                 self._conclude(share, verdict, rows, outputs.elapsed_s)
+            except SlipstreamError as error:
+                self._fail(share.sequence, error)
 
     def _verify(self, shares: Sequence[Share], outputs: Outputs) -> list[Verdict | None]:
         """A verdict per share; None where nothing was to be sampled or the sequence failed."""
@@ -237,7 +220,7 @@ class Engine:
     def _conclude(self, share: Share, verdict: Verdict, rows: int, elapsed_s: float) -> None:
         """Tell controller and drafter of a verdict, emit its tokens, retire what is finished."""
         sequence, draft, accepted = share.sequence, share.draft, len(verdict.path)
-        reached = accepted + _rejected(draft, verdict, sequence.ends)
+        reached = accepted + share.rejected(verdict)
         now = self._clock()
         if not share.prompt_rows:
             self.controller.observe(
@@ -315,14 +298,3 @@ class Engine:
                 sequence.statistics,
             )
         )
-
-
-def _request(sequence: SequenceState, cap: int) -> DraftRequest:
-    sampler = sequence.sampler
-    return DraftRequest(sequence.id, sequence.tokens, cap, sampler.seed, sampler.index)
-
-
-def _rejected(draft: Draft, verdict: Verdict, ends: Sequence[int]) -> bool:
-    """Whether the walk ended where the draft offered children and none matched."""
-    leaf = verdict.path[-1] if verdict.path else ROOT
-    return verdict.next_token not in ends and leaf in draft.parents

@@ -53,6 +53,7 @@ class Statistics:
         seed: noise key in use, drawn if the request gave none.
         rounds: in order; one per target pass that sampled.
         rejected_drafts: reason -> malformed drafts that were not verified.
+        drafters: names of the drafting methods at work, ``none`` left out.
         submitted_s, first_token_s, finished_s: clock readings.
     """
 
@@ -61,6 +62,7 @@ class Statistics:
     submitted_s: float
     rounds: list[Round] = field(default_factory=list)
     rejected_drafts: Counter[str] = field(default_factory=Counter)
+    drafters: tuple[str, ...] = ()
     first_token_s: float | None = None
     finished_s: float | None = None
 
@@ -117,6 +119,12 @@ class Statistics:
         )
 
     @property
+    def never_fired(self) -> tuple[str, ...]:
+        """Drafters that proposed nothing to this sequence."""
+        fired = {r.method for r in self.rounds if r.proposed}
+        return tuple(name for name in self.drafters if name not in fired)
+
+    @property
     def ttft_s(self) -> float | None:
         """Submission to first token."""
         return None if self.first_token_s is None else self.first_token_s - self.submitted_s
@@ -137,7 +145,7 @@ class Statistics:
         names = (
             "prompt_tokens emitted target_passes verification_steps drafted tested accepted "
             "discarded ttft_s total_s decode_tok_s acceptance_rate tokens_per_pass "
-            "mean_acceptance_length acceptance_at seed"
+            "mean_acceptance_length acceptance_at never_fired seed"
         )
         summary = {name: getattr(self, name) for name in names.split()}
         return {**summary, "rejected_drafts": dict(self.rejected_drafts)}

@@ -64,6 +64,9 @@ class Fetcher:
                 if present():
                     return None
                 return self._first_that_delivers(Partial(final), sources, expected)
+        except BrokenPipeError:
+            # Only a progress callback writes to a pipe: its reader is gone, the cache is well.
+            raise
         except OSError as error:
             raise DownloadError(
                 f"to write {final}",

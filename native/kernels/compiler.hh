@@ -1,0 +1,12 @@
+// Macros for kernels: what must be inlined and which loops must be unrolled or kept.
+#pragma once
+
+#define INLINE inline __attribute__((always_inline))
+
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#define ROLLED _Pragma("clang loop unroll(disable)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#define ROLLED _Pragma("GCC unroll 1")
+#endif

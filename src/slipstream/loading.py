@@ -1,0 +1,78 @@
+"""From a model's name to a program ready to run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from slipstream.backends.base import Backend, Program, Weights
+from slipstream.catalog import locate
+from slipstream.dispatch.fuse import fuse
+from slipstream.errors import OptionError
+from slipstream.gguf import GGUFFile, open_gguf
+from slipstream.graph import Graph
+from slipstream.memory.attention import AttentionMemory
+from slipstream.models import build_graph
+from slipstream.options import EngineOptions, ModelOptions
+from slipstream.tokenizer import Tokenizer, build_tokenizer
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """What a model file became.
+
+    Attributes:
+        graph: fused, as the program runs it.
+        context: most tokens of a sequence.
+    """
+
+    path: Path
+    file: GGUFFile
+    tokenizer: Tokenizer
+    graph: Graph
+    backend: Backend
+    weights: Weights
+    memory: AttentionMemory
+    program: Program
+    context: int
+
+
+def load_model(options: ModelOptions, engine: EngineOptions) -> LoadedModel:
+    """Open, build, fuse, load and compile.
+
+    Raises:
+        InputError: the model cannot be found or run, or an option does not fit it.
+        OperationError: memory or the backend is missing.
+    """
+    path = locate(options.model)
+    file = open_gguf(path)
+    graph = fuse(build_graph(file))
+    context = _context(options, graph)
+    backend = open_backend(options)
+    weights = backend.load(file, graph)
+    memory = AttentionMemory(graph, context, engine.parallel)
+    program = backend.compile(graph, weights, memory)
+    tokenizer = build_tokenizer(file.metadata)
+    return LoadedModel(path, file, tokenizer, graph, backend, weights, memory, program, context)
+
+
+def _context(options: ModelOptions, graph: Graph) -> int:
+    context = options.context or graph.context
+    if context > graph.context:
+        raise OptionError(
+            f"a context of at most {graph.context} tokens, for which the model was trained",
+            f"{context}",
+            "Lower the context.",
+        )
+    return context
+
+
+def open_backend(options: ModelOptions) -> Backend:
+    """The backend that the options name; only that one is imported."""
+    if options.backend == "reference":
+        from slipstream.backends.reference import ReferenceBackend
+
+        return ReferenceBackend()
+    from slipstream.backends.cpu import CpuBackend
+
+    return CpuBackend(options.isa, options.threads)
