@@ -17,9 +17,10 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from workers import PEERS, Worker, start
+
 from slipstream.catalog import cache_directory, locate
 from slipstream.measure.interleave import mirrored_order
-from workers import PEERS, Worker, start
 
 Samples = dict[str, dict[int, list[float]]]
 

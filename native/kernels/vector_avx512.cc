@@ -1,3 +1,7 @@
+// GCC's AVX-512 headers start from undefined registers and pass 64-byte values, and warn of both.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 #include "vector.hh"
 
 #define SLIPSTREAM_LEVEL avx512

@@ -1,23 +1,23 @@
 """One tree of errors. Each says what was expected, what was found and what to do.
 
-    SlipstreamError
-    ├── InputError (exit 2, HTTP 4xx): the request or a file is at fault
-    │   ├── ModelFileError      a model file is malformed, truncated or hostile
-    │   ├── UnsupportedError    a valid file or request uses something Slipstream does not run
-    │   ├── TokenizerError      the vocabulary or pre-tokeniser cannot be built
-    │   ├── TemplateError       the chat template is absent, invalid or refused its input
-    │   ├── PairingError        target and draft model do not fit each other
-    │   ├── OptionError         an option, flag or key is unknown or out of range
-    │   ├── RequestError        a request is malformed
-    │   ├── ContextFullError    the prompt leaves no room to generate
-    │   └── GrammarError        a grammar or schema cannot be compiled
-    └── OperationError (exit 1, HTTP 5xx): the environment failed
-        ├── DownloadError       a file could not be fetched or failed its digest
-        ├── OutOfMemoryError    a planned allocation does not fit
-        ├── BackendError        a backend could not be loaded or failed
-        ├── OverloadedError     the queue is full (HTTP 429)
-        ├── DeadlineError       a deadline passed (HTTP 504)
-        └── PeerRuntimeError    a program under measurement failed
+SlipstreamError
+├── InputError (exit 2, HTTP 4xx): the request or a file is at fault
+│   ├── ModelFileError      a model file is malformed, truncated or hostile
+│   ├── UnsupportedError    a valid file or request uses something Slipstream does not run
+│   ├── TokenizerError      the vocabulary or pre-tokeniser cannot be built
+│   ├── TemplateError       the chat template is absent, invalid or refused its input
+│   ├── PairingError        target and draft model do not fit each other
+│   ├── OptionError         an option, flag or key is unknown or out of range
+│   ├── RequestError        a request is malformed
+│   ├── ContextFullError    the prompt leaves no room to generate
+│   └── GrammarError        a grammar or schema cannot be compiled
+└── OperationError (exit 1, HTTP 5xx): the environment failed
+    ├── DownloadError       a file could not be fetched or failed its digest
+    ├── OutOfMemoryError    a planned allocation does not fit
+    ├── BackendError        a backend could not be loaded or failed
+    ├── OverloadedError     the queue is full (HTTP 429)
+    ├── DeadlineError       a deadline passed (HTTP 504)
+    └── PeerRuntimeError    a program under measurement failed
 """
 
 from __future__ import annotations

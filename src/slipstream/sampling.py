@@ -112,7 +112,7 @@ class NumpyPrimitives:
             ids = np.arange(row.size)
         scaled = row[ids].astype(np.float64) / temperature
         # the noise spans GUMBEL_SPREAD, so a logit further below the best one cannot win
-        able = scaled >= scaled.max() - GUMBEL_SPREAD
+        able = ~(scaled < scaled.max() - GUMBEL_SPREAD)
         ids, scaled = ids[able], scaled[able]
         return int(ids[np.argmax(scaled + gumbel(seed, index, ids))])
 

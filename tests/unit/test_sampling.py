@@ -131,7 +131,7 @@ def test_draws_follow_the_distribution(primitives: Primitives, options: dict[str
     logits = np.random.default_rng(5).standard_normal(40).astype(np.float32) * 1.5
     chain = SamplerState(SamplingOptions(**options), (), 20, primitives)
     expected = chain.distribution(logits)
-    draws = 20_000
+    draws = 3_000
     counts: Counter[int] = Counter()
     for _ in range(draws):
         counts[chain.sample(logits).token] += 1
@@ -148,9 +148,9 @@ def test_seeds_give_independent_streams() -> None:
     logits = np.zeros(50, np.float32)
     pairs = [
         tuple(state(seed=seed + i, temperature=1.0).sample(logits).token for i in (0, 1))
-        for seed in range(3000)
+        for seed in range(1500)
     ]
-    assert abs(np.mean([a == b for a, b in pairs]) - 1 / 50) < 0.01
+    assert abs(np.mean([a == b for a, b in pairs]) - 1 / 50) < 0.012
 
 
 @pytest.mark.native
@@ -276,6 +276,7 @@ def test_log_sum_exp(primitives: Primitives) -> None:
     assert primitives.log_sum_exp(row(700, 700)) == pytest.approx(700 + np.log(2))
 
 
-def test_rows_that_are_not_finite_are_a_backend_error() -> None:
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_rows_that_are_not_finite_are_a_backend_error(temperature: float) -> None:
     with pytest.raises(BackendError, match="finite logits"):
-        state().sample(row(0, np.nan, 1))
+        state(temperature=temperature).sample(row(0, np.nan, 1))

@@ -27,10 +27,12 @@ VERBS = {
 class LazyGroup(TyperGroup):
     """Lists the verbs without importing them."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(VERBS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(  # noqa: ARG002
+        self, ctx: click.Context, cmd_name: str
+    ) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
         if _only_listing():

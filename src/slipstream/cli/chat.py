@@ -27,9 +27,8 @@ def _read() -> str | None:
 
 
 @app.command()
-@with_options(ModelOptions, SamplingOptions, SpeculationOptions, omit=("model",))
+@with_options(ModelOptions, SamplingOptions, SpeculationOptions)
 def chat(
-    model: Annotated[str, typer.Argument(help="path, catalogue name or owner/repo:file")],
     model_options: ModelOptions,
     sampling_options: SamplingOptions,
     speculation_options: SpeculationOptions,

@@ -41,6 +41,10 @@ def _help(option: OptionInfo) -> str:
 
 
 def _parameter(option: OptionInfo) -> inspect.Parameter:
+    """A required option is a positional argument, every other one a flag."""
+    if option.required:
+        argument = Annotated[str, typer.Argument(help=option.help)]
+        return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, annotation=argument)
     spellings = _spellings(option)
     if option.type is bool:
         flag = typer.Option(*spellings[:1], help=_help(option), show_default=False)
@@ -75,19 +79,18 @@ def _given(struct: type[msgspec.Struct], values: Mapping[str, Any]) -> dict[str,
 
 
 def with_options(
-    *structs: type[msgspec.Struct], omit: tuple[str, ...] = ()
+    *structs: type[msgspec.Struct],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the flags of ``structs``; it receives one struct for each, by class name.
 
-    The command takes keyword arguments ``model_options``, ``sampling_options`` and so on;
-    ``omit`` names options that the command supplies itself, through its parameter of that name.
+    The command takes keyword arguments ``model_options``, ``sampling_options`` and so on.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True)
         receivers = {_receiver(s) for s in structs}
         kept = [p for p in own.parameters.values() if p.name not in receivers]
-        made = [_parameter(o) for s in structs for o in describe(s) if o.name not in omit]
+        made = [_parameter(o) for s in structs for o in describe(s)]
 
         @functools.wraps(command)
         def call(**values: Any) -> None:

@@ -57,7 +57,9 @@ def print_pieces(pieces: Iterator[Piece], *, show_drafts: bool) -> list[Piece]:
         seen.append(piece)
         if show_drafts:
             held = sum(len(t.text) for t in piece.tokens) != len(piece.text)
-            parts = [(piece.text, False)] if held else [(t.text, t.from_draft) for t in piece.tokens]
+            parts = (
+                [(piece.text, False)] if held else [(t.text, t.from_draft) for t in piece.tokens]
+            )
             for text, accepted in parts:
                 print(tinted(text, accepted=accepted and bool(text)), end="", flush=True)
         else:
@@ -92,14 +94,15 @@ def _pieces(model: Model, text: str, template: bool, sampling: SamplingOptions) 
 
 
 @app.command()
-@with_options(ModelOptions, SamplingOptions, SpeculationOptions, omit=("model",))
+@with_options(ModelOptions, SamplingOptions, SpeculationOptions)
 def run(
-    model: Annotated[str, typer.Argument(help="path, catalogue name or owner/repo:file")],
     model_options: ModelOptions,
     sampling_options: SamplingOptions,
     speculation_options: SpeculationOptions,
     prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="Text; - = stdin.")] = None,
-    file: Annotated[str | None, typer.Option("--file", "-f", help="Prompt file; - = stdin.")] = None,
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", help="Prompt file; - = stdin.")
+    ] = None,
     template: Annotated[
         bool, typer.Option("--template", help="Send the prompt as a chat message.")
     ] = False,
@@ -114,7 +117,9 @@ def run(
 
     text = read_prompt(prompt, file)
     opened = open_model(model_options, speculation_options)
-    pieces = print_pieces(_pieces(opened, text, template, sampling_options), show_drafts=show_drafts)
+    pieces = print_pieces(
+        _pieces(opened, text, template, sampling_options), show_drafts=show_drafts
+    )
     statistics = pieces[-1].statistics
     assert statistics is not None
     for line in statistics_lines(statistics, speculation_options.type):

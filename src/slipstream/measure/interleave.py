@@ -62,3 +62,11 @@ def interleave(
         begin, elapsed = call(name)
         timings.append(Timing(name, number, begin, elapsed))
     return timings
+
+
+def by_condition(timings: Sequence[Timing]) -> dict[str, list[Timing]]:
+    """Timings of each condition, in round order."""
+    groups: dict[str, list[Timing]] = {}
+    for timing in sorted(timings, key=lambda t: t.round):
+        groups.setdefault(timing.condition, []).append(timing)
+    return groups

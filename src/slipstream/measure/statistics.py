@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.measure.interleave import Timing
+from slipstream.measure.interleave import Timing, by_condition
 
 _RESAMPLES = 4000
 _DRIFT_LIMIT = 0.05
@@ -97,14 +97,6 @@ def drift(timings: Sequence[Timing]) -> Drift:
     change, standard_error = float(slope) / middle, error / middle
     significant = abs(change) > max(_DRIFT_LIMIT, 2.0 * standard_error)
     return Drift(change, standard_error, significant)
-
-
-def by_condition(timings: Sequence[Timing]) -> dict[str, list[Timing]]:
-    """Timings of each condition, in round order."""
-    groups: dict[str, list[Timing]] = {}
-    for timing in sorted(timings, key=lambda t: t.round):
-        groups.setdefault(timing.condition, []).append(timing)
-    return groups
 
 
 def speed_up(timings: Sequence[Timing], baseline: str, candidate: str) -> Ratio:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from slipstream.errors import TokenizerError
 from slipstream.vocabulary.metadata import REMEDY, Vocabulary
+from slipstream.vocabulary.pieces import byte_of_character
 from slipstream.vocabulary.pretokenizers import build_pre_tokenizer, find_rule
 
 if TYPE_CHECKING:
@@ -21,12 +22,17 @@ CHUNK_CHARACTERS: Final = 1 << 16
 class BytePairModel:
     """Ids of ordinary text.
 
+    A byte that the vocabulary has no token for keeps its neighbours apart and is then left out,
+    as in llama.cpp (SmolLM2 lacks eight control characters and the bytes above plane 3).
+
     Raises:
         TokenizerError: the pre-tokeniser is unknown or a merge does not fit the vocabulary.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._tokenizer = _build(vocabulary)
+        self._size = len(vocabulary.tokens)
+        self._missing = [c for c in byte_of_character() if c not in vocabulary.ids]
+        self._tokenizer = _build(vocabulary, self._missing)
 
     def encode(self, text: str, after_special: bool) -> list[int]:  # noqa: ARG002
         """Ids of a text; what precedes it makes no difference to byte pairs."""
@@ -35,7 +41,8 @@ class BytePairModel:
         return [token for chunk in chunks(text) for token in self._encode(chunk)]
 
     def _encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return [token for token in ids if token < self._size] if self._missing else ids
 
 
 def chunks(text: str) -> Iterator[str]:
@@ -60,14 +67,16 @@ def _pairs(merges: Sequence[str]) -> list[tuple[str, str]]:
     return pairs  # type: ignore[return-value]
 
 
-def _build(vocabulary: Vocabulary) -> Tokenizer:
+def _build(vocabulary: Vocabulary, missing: Sequence[str]) -> Tokenizer:
+    """The library's tokeniser, with ids past the vocabulary for ``missing`` characters."""
     from tokenizers import Tokenizer
     from tokenizers.models import BPE
 
     rule = find_rule(vocabulary.pre_tokenizer)
     pairs = _pairs(vocabulary.merges)
+    placeholders = {c: len(vocabulary.tokens) + index for index, c in enumerate(missing)}
     try:
-        model = BPE(dict(vocabulary.ids), pairs, ignore_merges=rule.whole_words)
+        model = BPE({**vocabulary.ids, **placeholders}, pairs, ignore_merges=rule.whole_words)
     except Exception as error:  # the library raises bare Exception
         raise TokenizerError("merges of tokens in the vocabulary", str(error), REMEDY) from None
     tokenizer = Tokenizer(model)

@@ -149,9 +149,7 @@ def _end_ids(
     metadata: Mapping[str, object], ids: Mapping[str, int], eos: int | None
 ) -> frozenset[int]:
     found = {ids[text] for text in END_TEXTS if text in ids}
-    found.update(
-        token for key in END_KEYS if (token := _id(metadata, key, len(ids))) is not None
-    )
+    found.update(token for key in END_KEYS if (token := _id(metadata, key, len(ids))) is not None)
     return frozenset(found if eos is None else found | {eos})
 
 

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from tokenizers.pre_tokenizers import PreTokenizer
 
 SPACES: Final = r"\s+(?!\S)"
-GPT2: Final = (
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|" + SPACES + r"|\s+"
-)
+GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|" + SPACES + r"|\s+"
 # Spelled out, because a case-insensitive group would also take U+017F for an s.
 CONTRACTIONS: Final = r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|"
 LINES: Final = r"\s*[\r\n]+|" + SPACES + r"|\s+"

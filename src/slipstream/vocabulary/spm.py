@@ -74,8 +74,11 @@ class SentencePieceModel:
         symbols = list(word)
         following = list(range(1, len(word) + 1))
         preceding = list(range(-1, len(word) - 1))
-        queue = [found for left in range(len(word) - 1)
-                 if (found := self._candidate(symbols, left, left + 1))]
+        queue = [
+            found
+            for left in range(len(word) - 1)
+            if (found := self._candidate(symbols, left, left + 1))
+        ]
         heapify(queue)
         while queue:
             _, left, right, text = heappop(queue)

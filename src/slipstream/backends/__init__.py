@@ -1,0 +1,1 @@
+"""What runs a graph: the contract and one module per backend."""

@@ -1,0 +1,302 @@
+"""Drafters against the conformance vectors of llama.cpp's methods, and where intent departs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstream.drafters import PRECEDENCE, check_names, create, implemented
+from slipstream.drafters.base import Draft, DraftRequest, Outcome
+from slipstream.drafters.chain import DrafterChain
+from slipstream.drafters.history import TokenHistory
+from slipstream.drafters.ngram_mod import NgramMod
+from slipstream.drafters.ngram_simple import NgramSimple
+from slipstream.drafters.ngram_table import MULTIPLIER, NgramTable
+from slipstream.errors import OptionError, UnsupportedError
+from slipstream.options import SpeculationOptions
+from drafters_for_tests import ScriptedDrafter, TestDrafter
+
+NEWEST = 105
+
+
+def history() -> list[int]:
+    """Three copies of a text, each with its own last token, then the beginning of a fourth."""
+    copies = [[*range(100, 120), 900 + copy] for copy in range(3)]
+    return [token for copy in copies for token in copy] + [*range(100, 105)]
+
+
+def ask(drafter: NgramSimple | NgramMod, tokens: Sequence[int], sequence: int = 0) -> list[int]:
+    [draft] = drafter.draft([DraftRequest(sequence, tokens, 1000)])
+    assert draft.parents == tuple(range(-1, len(draft) - 1))
+    return list(draft.tokens)
+
+
+# ngram-simple
+
+
+def simple(size_n: int, size_m: int, tokens: Sequence[int]) -> list[int]:
+    drafter = NgramSimple(size_n, size_m)
+    drafter.open(0, tokens[:3])
+    return ask(drafter, tokens)
+
+
+def test_ngram_simple_conformance_vectors() -> None:
+    tokens = [*history(), NEWEST]
+    assert len(tokens) == 69
+    assert simple(4, 8, tokens) == list(range(106, 114))
+    assert simple(6, 8, tokens) == list(range(106, 114))
+    assert simple(4, 3, tokens) == []
+
+
+def test_ngram_simple_prefers_the_most_recent_match() -> None:
+    tokens = [9, 1, 2, 3, 30, 31, 32, 7, 1, 2, 3, 40, 41, 42, 8, 8, 1, 2, 3]
+    assert simple(3, 3, tokens) == [40, 41, 42]
+
+
+def test_ngram_simple_never_matches_index_0() -> None:
+    after = [50, 51, 52, 53, 54, 55, 56, 57]
+    assert simple(3, 3, [1, 2, 3, *after, 1, 2, 3]) == []
+    assert simple(3, 3, [0, 1, 2, 3, *after, 1, 2, 3]) == [50, 51, 52]
+
+
+def test_ngram_simple_needs_more_than_n_plus_m_plus_one_tokens() -> None:
+    tokens = [0, 1, 2, 3, 50, 51, 52, 1, 2, 3]
+    # prompt length 9: 3 + 5 + 1 is not enough, 3 + 4 + 1 is
+    assert simple(3, 5, tokens) == []
+    assert simple(3, 4, tokens) == [50, 51, 52, 1]
+
+
+def test_ngram_simple_drops_continuations_shorter_than_its_key() -> None:
+    tokens = [*range(20), 1, 2, 3, 50, 51, 1, 2, 3]
+    assert simple(3, 8, tokens) == [50, 51, 1, 2]
+    assert simple(3, 8, [*range(20), 1, 2, 3, 1, 2, 3]) == []
+
+
+def reference_simple(n: int, m: int, tokens: Sequence[int]) -> list[int]:
+    """The definition, word for word."""
+    prompt, length = tokens[:-1], len(tokens) - 1
+    if length <= n + m + 1:
+        return []
+    pattern = [*prompt[len(prompt) - (n - 1) :], tokens[-1]]
+    for j in range(length - n - 1, 0, -1):
+        if prompt[j : j + n] == pattern:
+            found = prompt[j + n : j + n + min(m, length - (j + n))]
+            return found if len(found) >= n else []
+    return []
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 256, 65536, 16777217]), min_size=1, max_size=80),
+    st.integers(1, 4),
+    st.integers(1, 6),
+)
+def test_ngram_simple_equals_its_definition(tokens: list[int], n: int, m: int) -> None:
+    assert simple(n, m, tokens) == reference_simple(n, m, tokens)
+
+
+def test_history_matches_tokens_not_bytes() -> None:
+    kept = TokenHistory()
+    kept.follow([0x01000000, 0x00000002, 5])
+    # the bytes of token 0x0201 stand across the border of the first two tokens
+    assert kept.last_match([0x0201], 0, 3) == -1
+    assert kept.last_match([5], 0, 3) == 2
+    assert kept.last_match([5], 0, 2) == -1
+
+
+def test_ngram_simple_fork_and_close() -> None:
+    drafter = NgramSimple(4, 8)
+    tokens = [*history(), NEWEST]
+    drafter.open(0, tokens[:40])
+    drafter.fork(0, 1)
+    drafter.close(0)
+    assert ask(drafter, tokens, 1) == list(range(106, 114))
+
+
+# ngram-mod
+
+
+def test_ngram_mod_hash_vectors() -> None:
+    table = NgramTable(24)
+    assert table.hash(range(1, 25)) % (1 << 22) == 1449372
+    assert table.hash(range(2, 26)) % (1 << 22) == 1479972
+    assert table.hash([151643, 0, -1]) % (1 << 22) == 4039122
+    assert table.roll(table.hash(range(1, 25)), 1, 25) == table.hash(range(2, 26))
+    assert MULTIPLIER == 6364136223846793005
+
+
+def test_ngram_table_stores_followers_and_counts_slots() -> None:
+    table = NgramTable(3)
+    assert table.follow([1, 2, 3], 5) == []
+    table.insert([1, 2, 3, 4, 5, 6])
+    assert table.used == 3
+    assert table.follow([1, 2, 3], 5) == [4, 5, 6]
+    assert table.follow([1, 2, 3], 2) == [4, 5]
+    table.insert([1, 2, 3, 9])
+    assert table.used == 3
+    assert table.follow([1, 2, 3], 5) == [9]
+    table.insert([7, 7, 7, 0, 7, 7, 7, 8])
+    assert table.follow([7, 7, 7], 1) == [8]
+    table.clear()
+    assert table.used == 0
+    assert table.follow([1, 2, 3], 5) == []
+
+
+@given(st.lists(st.integers(0, 5), max_size=60), st.integers(1, 5))
+def test_ngram_table_equals_a_dictionary(tokens: list[int], n: int) -> None:
+    table, expected = NgramTable(n), {}
+    table.insert(tokens)
+    for i in range(len(tokens) - n):
+        expected[tuple(tokens[i : i + n])] = tokens[i + n]
+    assert table.used == len(expected)
+    for key, follower in expected.items():
+        assert table.follow(key, 1) == [follower]
+
+
+def mod(n_match: int = 3, n_max: int = 8, n_min: int = 1) -> NgramMod:
+    return NgramMod(n_match, n_max, n_min)
+
+
+def test_ngram_mod_defaults_are_those_of_llama_cpp() -> None:
+    drafter = create(["ngram-mod"], SpeculationOptions()).drafters[0]
+    assert isinstance(drafter, NgramMod)
+    assert (drafter.n_match, drafter.n_max, drafter.n_min) == (24, 64, 48)
+
+
+def test_ngram_mod_proposes_what_followed() -> None:
+    drafter = mod()
+    drafter.open(0, [*range(10, 30), 10, 11, 12])
+    assert ask(drafter, [*range(10, 30), 10, 11, 12]) == list(range(13, 21))
+
+
+@pytest.mark.parametrize(("n_min", "drafted"), [(7, 7), (8, 0)])
+def test_ngram_mod_n_min_tests_the_proposal(n_min: int, drafted: int) -> None:
+    drafter = mod(n_max=9, n_min=n_min)
+    tokens = list(range(10))
+    drafter.open(0, tokens)
+    assert len(ask(drafter, [50, 51, 0, 1, 2], 0)) == drafted
+
+
+def test_ngram_mod_sees_generated_text_at_once() -> None:
+    drafter = mod()
+    drafter.open(0, [1, 2])
+    tokens = [1, 2, 3, 4, 1, 2, 3]
+    assert ask(drafter, tokens)[:1] == [4]
+
+
+def test_ngram_mod_shares_one_table_between_sequences() -> None:
+    drafter = mod()
+    drafter.open(0, range(20))
+    drafter.open(1, [3, 4])
+    assert ask(drafter, [3, 4, 5], 1) == list(range(6, 14))
+    assert ask(mod_with(1), [3, 4, 5], 1) == []
+
+
+def mod_with(sequence: int) -> NgramMod:
+    drafter = mod()
+    drafter.open(sequence, [3, 4])
+    return drafter
+
+
+def test_ngram_mod_clears_a_full_table_before_it_learns_the_prompt() -> None:
+    drafter = mod()
+    drafter.open(0, range(20))
+    drafter.table.used = (1 << 20) + 1
+    drafter.open(1, range(50, 70))
+    assert drafter.table.used == 17
+    assert ask(drafter, [50, 51, 52], 1) == list(range(53, 61))
+    assert ask(drafter, [3, 4, 5], 0) == []
+
+
+def outcome(drafted: int, accepted: int, method: str = "ngram-mod") -> Outcome:
+    return Outcome(drafted, 64, accepted, tuple(range(accepted + 1)), method)
+
+
+def test_ngram_mod_forgets_after_five_poor_drafts_in_a_row() -> None:
+    drafter = mod()
+    drafter.open(0, range(20))
+    for accepted in (0, 1, 0, 1):
+        drafter.observe(0, outcome(8, accepted))
+    drafter.observe(0, outcome(8, 2))  # a quarter is not poor
+    for _ in range(4):
+        drafter.observe(0, outcome(8, 0))
+    drafter.observe(0, outcome(8, 0, "ngram-simple"))
+    drafter.observe(0, outcome(0, 0, "none"))
+    assert drafter.table.used == 17
+    drafter.observe(0, outcome(8, 1))
+    assert drafter.table.used == 0
+    # the sequence teaches the empty table again
+    assert ask(drafter, [*range(20), 3, 4, 5]) == list(range(6, 14))
+
+
+def test_ngram_mod_judges_by_what_was_verified() -> None:
+    drafter = mod()
+    drafter.open(0, range(20))
+    for _ in range(5):
+        drafter.observe(0, Outcome(4, 64, 4, (1, 2, 3, 4, 5), "ngram-mod"))
+    assert drafter.table.used == 17
+
+
+def test_ngram_mod_fork_and_close() -> None:
+    drafter = mod()
+    drafter.open(0, range(20))
+    drafter.fork(0, 1)
+    drafter.close(0)
+    assert ask(drafter, [*range(20), 3, 4, 5], 1) == list(range(6, 14))
+
+
+# by name, and in a chain
+
+
+def test_none_alone_and_anywhere() -> None:
+    for names in ([], ["none"], ["ngram-mod", "none"]):
+        chain = create(names, SpeculationOptions())
+        assert chain.name == "none"
+        assert chain.draft([DraftRequest(0, [1], 4)]) == [Draft()]
+
+
+def test_precedence_is_fixed_and_duplicates_collapse() -> None:
+    names = ["ngram-mod", "ngram-simple", "ngram-mod"]
+    assert check_names(names) == ("ngram-simple", "ngram-mod")
+    assert PRECEDENCE[:2] == ("ngram-simple", "ngram-map-k")
+
+
+def test_unknown_names_name_the_nearest() -> None:
+    with pytest.raises(OptionError, match="Did you mean 'ngram-simple'"):
+        create(["ngram-simpel"], SpeculationOptions())
+
+
+def test_known_methods_that_cannot_run_yet_are_refused() -> None:
+    missing = sorted({*PRECEDENCE, "auto"} - set(implemented()))
+    for name in missing:
+        with pytest.raises(UnsupportedError, match=name):
+            check_names([name])
+
+
+class Fixed(TestDrafter):
+    def __init__(self, name: str, tokens: Sequence[int]) -> None:
+        super().__init__()
+        self.name = name
+        self.tokens = tokens
+
+    def propose(self, request: DraftRequest) -> Draft:
+        return Draft.chain(self.tokens if request.sequence else (), self.name)
+
+
+def test_the_first_that_proposes_has_the_step() -> None:
+    first, second = Fixed("first", [1, 2]), Fixed("second", [3])
+    chain = DrafterChain([first, second, ScriptedDrafter([[5, 6]])], clock=lambda: 0.0)
+    requests = [DraftRequest(sequence, [5], 4) for sequence in (1, 0)]
+    assert [draft.method for draft in chain.draft(requests)] == ["first", "scripted"]
+    for sequence in (0, 1):
+        chain.open(sequence, [5])
+    chain.observe(1, Outcome(2, 2, 1, (1, 9), "first"))
+    chain.observe(0, Outcome(0, 0, 0, (9,), "none"))
+    statistics = chain.statistics["first"]
+    assert (statistics.requests, statistics.drafts, statistics.proposed) == (2, 1, 2)
+    assert (statistics.drafted, statistics.accepted, statistics.accepted_at) == (2, 1, [1])
+    assert chain.statistics["second"].drafted == 0
+    assert chain.never_fired() == ("second",)
+    assert [len(second.outcomes[sequence]) for sequence in (0, 1)] == [1, 1]
