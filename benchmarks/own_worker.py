@@ -1,0 +1,138 @@
+"""Slipstream behind the protocol of peer_worker.py: one JSON request per line on stdin."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from importlib.metadata import version
+from typing import Any
+
+START = time.perf_counter()
+
+import numpy as np  # noqa: E402
+
+from slipstream.loading import LoadedModel, load_model  # noqa: E402
+from slipstream.measure.rows import chain_step  # noqa: E402
+from slipstream.options import EngineOptions, ModelOptions  # noqa: E402
+
+CHUNK = 128
+
+
+class Own:
+    """One loaded model and one sequence of it."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self.loaded = loaded
+        self.program = loaded.program
+        self.sequence = self.program.memory.open()
+
+    @property
+    def length(self) -> int:
+        return self.program.memory.length(self.sequence)
+
+    def truncate(self, length: int) -> None:
+        self.program.memory.truncate(self.sequence, length)
+
+    def run(self, tokens: list[int], *, all_logits: bool) -> np.ndarray:
+        step = chain_step(self.sequence, np.asarray(tokens, np.int32), all_logits=all_logits)
+        return self.program.run(step).logits
+
+    def advance(self, tokens: list[int], *, all_logits: bool = False) -> np.ndarray:
+        logits = self.run(tokens, all_logits=all_logits)
+        self.program.memory.commit(self.sequence, range(len(tokens)))
+        return logits
+
+    def fill(self, tokens: list[int]) -> np.ndarray:
+        logits = np.empty((0, 0))
+        for begin in range(0, len(tokens), CHUNK):
+            logits = self.advance(tokens[begin : begin + CHUNK])
+        return logits[-1]
+
+
+def rows(own: Own, request: dict[str, Any]) -> dict[str, Any]:
+    depth, count = int(request["depth"]), int(request["rows"])
+    if own.length != depth:
+        own.truncate(0)
+        own.fill([(37 * i) % 1000 + 300 for i in range(depth)])
+    elapsed = []
+    for k in range(int(request["repeats"])):
+        tokens = [(53 * i + k) % 1000 + 300 for i in range(count)]
+        begin = time.perf_counter()
+        own.run(tokens, all_logits=True)[-1, 0].item()
+        elapsed.append((time.perf_counter() - begin) * 1e3)
+    return {"ms": elapsed}
+
+
+def prefill(own: Own, request: dict[str, Any]) -> dict[str, Any]:
+    own.truncate(0)
+    begin = time.perf_counter()
+    token = int(own.fill(request["tokens"]).argmax())
+    now = time.perf_counter()
+    return {"ms": (now - begin) * 1e3, "token": token, "since_start_s": now - START}
+
+
+def decode(own: Own, request: dict[str, Any]) -> dict[str, Any]:
+    own.truncate(0)
+    ids = [int(own.fill(request["tokens"]).argmax())]
+    begin = time.perf_counter()
+    for _ in range(int(request["count"])):
+        ids.append(int(own.advance(ids[-1:])[-1].argmax()))
+    return {"ids": ids, "ms_per_token": (time.perf_counter() - begin) * 1e3 / request["count"]}
+
+
+def logits(own: Own, request: dict[str, Any]) -> dict[str, Any]:
+    own.truncate(0)
+    tokens, chunk = request["tokens"], int(request.get("chunk", 64))
+    shape = (len(tokens), own.program.graph.vocabulary)
+    out = np.lib.format.open_memmap(request["path"], "w+", np.float32, shape)
+    for begin in range(0, len(tokens), chunk):
+        part = tokens[begin : begin + chunk]
+        out[begin : begin + len(part)] = own.advance(part, all_logits=True)
+    out.flush()
+    return {"rows": len(tokens)}
+
+
+def tokenize(own: Own, request: dict[str, Any]) -> dict[str, Any]:
+    return {"tokens": own.loaded.tokenizer.encode(request["text"])}
+
+
+def memory(_: Own, __: dict[str, Any]) -> dict[str, Any]:
+    import resource
+
+    return {"peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+
+def identity(own: Own, _: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "package": "slipstream",
+        "version": version("slipstream"),
+        "isa": getattr(own.loaded.backend, "isa", "numpy"),
+        "threads": getattr(own.loaded.backend, "threads", None),
+        "step_bytes": own.loaded.weights.step_bytes,
+    }
+
+
+OPERATIONS = {f.__name__: f for f in (rows, prefill, decode, logits, tokenize, memory, identity)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--context", type=int, default=4096)
+    options = parser.parse_args()
+    loaded = load_model(
+        ModelOptions(model=options.model, threads=options.threads, context=options.context),
+        EngineOptions(),
+    )
+    own = Own(loaded)
+    print(json.dumps({"ready": True, "loaded_s": time.perf_counter() - START}), flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        print(json.dumps(OPERATIONS[request["op"]](own, request)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
