@@ -76,7 +76,11 @@ __attribute__((target("avx512f,avx512vnni"))) int avx512_dots(int loops, int* si
     asm volatile("" : "+v"(b));
     for (__m512i& sum : sums) sum = _mm512_dpbusd_epi32(sum, a, b);
   }
-  for (const __m512i& sum : sums) *sink += _mm_cvtsi128_si32(_mm512_castsi512_si128(sum));
+  int lanes[16];
+  for (const __m512i& sum : sums) {
+    _mm512_storeu_si512(lanes, sum);
+    *sink += lanes[0];
+  }
   return 12 * 64;
 }
 #endif

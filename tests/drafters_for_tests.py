@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 
 from slipstream.drafters.base import (
     ROOT,
@@ -160,14 +161,14 @@ MALFORMED: Mapping[str, Callable[[int], Draft]] = {
 
 
 class MalformedDrafter(TestDrafter):
-    """Proposes one malformed draft, always."""
+    """Proposes malformed drafts, one kind after the other."""
 
     name = "malformed"
 
-    def __init__(self, kind: str, vocabulary: int) -> None:
+    def __init__(self, vocabulary: int, kinds: Sequence[str] = tuple(MALFORMED)) -> None:
         super().__init__()
-        self.proposal = MALFORMED[kind](vocabulary)
+        self.proposals = cycle([MALFORMED[kind](vocabulary) for kind in kinds])
 
     def propose(self, request: DraftRequest) -> Draft:
         del request
-        return self.proposal
+        return next(self.proposals)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from slipstream.backends.base import Outputs, Step
 from slipstream.errors import OutOfMemoryError
 from slipstream.graph import Graph
-from slipstream.memory.base import KeyLayout
+from slipstream.memory.base import KeyLayout, Memory
 
 
 class FakeMemory:
@@ -84,7 +84,8 @@ class FakeProgram:
         spread: float = 2.0,
         memory: FakeMemory | None = None,
     ) -> None:
-        self.memory = memory or FakeMemory()
+        self.tokens = memory or FakeMemory()
+        self.memory: Memory = self.tokens
         self.graph = Graph((), "fake", 1, vocabulary, 1 << 16)
         self.order = order
         self.spread = spread
@@ -111,13 +112,13 @@ class FakeProgram:
         ):
             if sequence not in starts:
                 starts[sequence] = row
-                self.memory.written[sequence] = []
+                self.tokens.written[sequence] = []
             start = starts[sequence]
-            rows = self.memory.written[sequence]
+            rows = self.tokens.written[sequence]
             assert start + len(rows) == row, "rows of a sequence are contiguous"
             assert parent == -1 or start <= parent < row, "a parent is an earlier row of its own"
             assert 0 <= token < self.graph.vocabulary
-            before = histories[parent] if parent >= 0 else self.memory.committed[sequence]
+            before = histories[parent] if parent >= 0 else self.tokens.committed[sequence]
             histories.append([*before, token])
             rows.append((token, parent - start if parent >= 0 else -1))
         wanted = [self.logits(histories[row]) for row in step.logit_rows.tolist()]
@@ -125,9 +126,9 @@ class FakeProgram:
         return Outputs(np.stack(wanted) if wanted else empty, {}, 0.001 * len(histories))
 
     def _reserve(self, step: Step) -> None:
-        used = sum(map(len, self.memory.committed.values())) + len(step.sequences)
-        if used > self.memory.positions:
-            raise OutOfMemoryError(f"{self.memory.positions} positions", f"{used}", "Use less.")
+        used = sum(map(len, self.tokens.committed.values())) + len(step.sequences)
+        if used > self.tokens.positions:
+            raise OutOfMemoryError(f"{self.tokens.positions} positions", f"{used}", "Use less.")
 
     def observed(self) -> Mapping[str, int]:
         return {"fake": len(self.steps)}

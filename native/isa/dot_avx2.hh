@@ -65,6 +65,7 @@ struct Avx2 {
   static INLINE Narrow dot(Narrow sum, Bytes codes, Activation x) {
     for (int h = 0; h < 2; ++h) {
       sum.half[h] = _mm256_add_epi16(sum.half[h], _mm256_maddubs_epi16(codes.half[h], x));
+      KEEP_SUM(sum.half[h]);
     }
     return sum;
   }
@@ -85,6 +86,7 @@ struct Avx2 {
       const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w.half[h]),
                                                  _mm256_sign_epi8(x, w.half[h]));
       sum.half[h] = _mm256_add_epi32(sum.half[h], _mm256_madd_epi16(pairs, ones));
+      KEEP_SUM(sum.half[h]);
     }
     return sum;
   }

@@ -32,6 +32,7 @@ struct U64x8 {
 SLIPSTREAM_INLINE F32x16 set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 SLIPSTREAM_INLINE F32x16 zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 SLIPSTREAM_INLINE F32x16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+SLIPSTREAM_INLINE void pin(F32x16& v) { asm("" : "+x"(v.low), "+x"(v.high)); }
 SLIPSTREAM_INLINE void store(float* p, F32x16 v) {
   _mm256_storeu_ps(p, v.low);
   _mm256_storeu_ps(p + 8, v.high);
@@ -187,6 +188,14 @@ SLIPSTREAM_INLINE U64x8 count_up_from(uint64_t x) {
   const __m256i start = _mm256_set1_epi64x(int64_t(x));
   return {_mm256_add_epi64(start, _mm256_setr_epi64x(0, 1, 2, 3)),
           _mm256_add_epi64(start, _mm256_setr_epi64x(4, 5, 6, 7))};
+}
+SLIPSTREAM_INLINE U64x8 load_wide(const uint64_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 4))};
+}
+SLIPSTREAM_INLINE void store_wide(uint64_t* p, U64x8 v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v.low);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 4), v.high);
 }
 SLIPSTREAM_INLINE U64x8 multiply_low_words(U64x8 a, U64x8 b) {
   return {_mm256_mul_epu32(a.low, b.low), _mm256_mul_epu32(a.high, b.high)};

@@ -37,6 +37,7 @@ struct U64x8 {
 SLIPSTREAM_INLINE F32x16 set(float x) { return {_mm512_set1_ps(x)}; }
 SLIPSTREAM_INLINE F32x16 zero() { return {_mm512_setzero_ps()}; }
 SLIPSTREAM_INLINE F32x16 load(const float* p) { return {_mm512_loadu_ps(p)}; }
+SLIPSTREAM_INLINE void pin(F32x16&) {}
 SLIPSTREAM_INLINE void store(float* p, F32x16 v) { _mm512_storeu_ps(p, v.all); }
 
 // Bits begin .. end - 1; both are clamped to 0 .. 16.
@@ -144,6 +145,8 @@ SLIPSTREAM_INLINE U64x8 count_up_from(uint64_t x) {
   const __m512i steps = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
   return {_mm512_add_epi64(_mm512_set1_epi64(int64_t(x)), steps)};
 }
+SLIPSTREAM_INLINE U64x8 load_wide(const uint64_t* p) { return {_mm512_loadu_si512(p)}; }
+SLIPSTREAM_INLINE void store_wide(uint64_t* p, U64x8 v) { _mm512_storeu_si512(p, v.all); }
 SLIPSTREAM_INLINE U64x8 multiply_low_words(U64x8 a, U64x8 b) {
   return {_mm512_mul_epu32(a.all, b.all)};
 }

@@ -64,6 +64,8 @@ SLIPSTREAM_INLINE F32x16 load(const float* p) {
 SLIPSTREAM_INLINE F32x16 load_first(const float* p, int count) {
   return each_lane<F32x16>([=](int i) { return i < count ? p[i] : 0.0f; });
 }
+// Keeps a loaded value in registers where the compiler would load it again for its second use.
+SLIPSTREAM_INLINE void pin(F32x16&) {}
 SLIPSTREAM_INLINE void store(float* p, const F32x16& v) { memcpy(p, v.lane, sizeof v.lane); }
 SLIPSTREAM_INLINE void store_first(float* p, int count, const F32x16& v) {
   memcpy(p, v.lane, size_t(count) * sizeof(float));
@@ -222,6 +224,10 @@ SLIPSTREAM_INLINE U64x8 set_wide(uint64_t x) {
 SLIPSTREAM_INLINE U64x8 count_up_from(uint64_t x) {
   return each_lane<U64x8>([=](int i) { return x + uint64_t(i); });
 }
+SLIPSTREAM_INLINE U64x8 load_wide(const uint64_t* p) {
+  return each_lane<U64x8>([=](int i) { return p[i]; });
+}
+SLIPSTREAM_INLINE void store_wide(uint64_t* p, const U64x8& v) { memcpy(p, v.lane, sizeof v.lane); }
 SLIPSTREAM_INLINE U64x8 multiply_low_words(const U64x8& a, const U64x8& b) {
   return each_lane<U64x8>([&](int i) { return (a.lane[i] & 0xffffffffu) * (b.lane[i] & 0xffffffffu); });
 }

@@ -121,8 +121,11 @@ SLIPSTREAM_INLINE void dot_block(const float* queries, const float* keys, int wi
   for (int i = 0; i < width; i += kLanes) {
     F32x16 key[Keys];
     for (int k = 0; k < Keys; ++k) key[k] = load(keys + k * width + i);
+    if (Heads > 1)
+      for (F32x16& value : key) pin(value);
     for (int h = 0; h < Heads; ++h) {
-      const F32x16 query = load(queries + h * width + i);
+      F32x16 query = load(queries + h * width + i);
+      pin(query);
       for (int k = 0; k < Keys; ++k) sum[h][k] = fma(query, key[k], sum[h][k]);
     }
   }
@@ -131,7 +134,7 @@ SLIPSTREAM_INLINE void dot_block(const float* queries, const float* keys, int wi
 }
 
 template <int Heads, int Keys>
-inline void score_heads(const AttentionWork& work, size_t head, Range keys, float* weights) {
+__attribute__((noinline)) void score_heads(const AttentionWork& work, size_t head, Range keys, float* weights) {
   const float scale = work.tasks->scale;
   alignas(64) float folded[Heads * kTileKeys * 8];
   for (int k = 0; k < kTileKeys; k += Keys)
@@ -167,6 +170,8 @@ SLIPSTREAM_INLINE void weigh_block(const float* weights, const float* tile, Rang
   for (int k = places.begin; k < places.end; ++k) {
     F32x16 value[Blocks];
     for (int b = 0; b < Blocks; ++b) value[b] = load(tile + k * width + b * kLanes);
+    if (Heads > 1)
+      for (F32x16& block : value) pin(block);
     for (int h = 0; h < Heads; ++h) {
       const F32x16 weight = set(weights[h * kSplitPositions + k]);
       for (int b = 0; b < Blocks; ++b) sum[h][b] = fma(weight, value[b], sum[h][b]);
@@ -177,7 +182,7 @@ SLIPSTREAM_INLINE void weigh_block(const float* weights, const float* tile, Rang
 }
 
 template <int Heads, int Blocks>
-inline void weigh_heads(const AttentionWork& work, size_t head, Range places, const float* weights) {
+__attribute__((noinline)) void weigh_heads(const AttentionWork& work, size_t head, Range places, const float* weights) {
   float* partial = work.partial + head * size_t(work.width);
   int i = 0;
   for (; i + Blocks * kLanes <= work.width; i += Blocks * kLanes)

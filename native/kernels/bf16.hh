@@ -4,11 +4,7 @@
 struct BF16 : FloatWeights<BF16> {
   static constexpr int kBlockBytes = 2;
 
-  static float value(const uint8_t* p) {
-    uint16_t upper;
-    memcpy(&upper, p, 2);
-    return bits_float(static_cast<int32_t>(static_cast<uint32_t>(upper) << 16));
-  }
+  static float value(const uint8_t* p) { return upper_half_float(p); }
 
   template <class Isa>
   static INLINE typename Isa::Floats load(const uint8_t* p) {

@@ -28,3 +28,10 @@ INLINE float half_float(const uint8_t* p) {
   const float value = bits_float(0x38800000 + (magnitude << 13)) - bits_float(0x38800000);
   return bits_float(sign | float_bits(value));
 }
+
+// BF16: the upper half of a binary32.
+INLINE float upper_half_float(const uint8_t* p) {
+  uint16_t upper;
+  memcpy(&upper, p, 2);
+  return bits_float(static_cast<int32_t>(static_cast<uint32_t>(upper) << 16));
+}

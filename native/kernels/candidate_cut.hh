@@ -155,14 +155,21 @@ inline Cut top_k_cut(const float* logits, int n, float maximum, const SamplePara
   return prefix_cut(keys, count, maximum, 0.0, share * total);
 }
 
-// Probability mass by distance below the maximum: buckets of 1/16 up to 32, four sums by lane.
-constexpr int kBuckets = 512;
+// Probability mass by distance below the maximum: buckets of 1/16 up to 32, four sums by lane. A
+// block of 16 logits without one in the near buckets only adds to the sum `far`.
+constexpr int kBuckets = 512, kNearBuckets = 192;
 
 struct MassHistogram {
   double sums[kBuckets][4];
+  double far;
   double operator[](int bucket) const {
     const double* part = sums[bucket];
     return (part[0] + part[2]) + (part[1] + part[3]);
+  }
+  double total() const {
+    double sum = far;
+    for (int bucket = 0; bucket < kBuckets; ++bucket) sum += (*this)[bucket];
+    return sum;
   }
 };
 
@@ -173,17 +180,38 @@ SLIPSTREAM_INLINE F32x16 shifted_bucket(const F32x16& x, const F32x16& maximum) 
   return add(bucket, set(0x1p23f));
 }
 
-inline void fill(MassHistogram& histogram, const float* logits, int n, float maximum) {
+inline void fill(MassHistogram& histogram, const float* logits, int n, float maximum, int near) {
   memset(histogram.sums, 0, sizeof histogram.sums);
+  F64x16 far = zero_double();
+  const F32x16 end = set(0x1p23f + float(near));
   alignas(64) float weights[kLanes];
   alignas(64) uint32_t buckets[kLanes];
   for (int i = 0; i < n; i += kLanes) {
     const F32x16 x = load_logits(logits + i, n - i);
-    store(weights, weights_of(x, set(maximum)));
-    store(buckets, integers(shifted_bucket(x, set(maximum))));
+    const F32x16 weight = weights_of(x, set(maximum)), bucket = shifted_bucket(x, set(maximum));
+    if (!bits(greater(end, bucket))) {
+      far = add_widened(far, weight);
+      continue;
+    }
+    store(weights, weight);
+    store(buckets, integers(bucket));
     for (int lane = 0; lane < kLanes; ++lane)
       histogram.sums[buckets[lane] % kBuckets][lane % 4] += double(weights[lane]);
   }
+  histogram.far = fold(far);
+}
+
+// Where the mass reaches a target: the bucket, and the mass of those before it.
+struct MassPoint {
+  int bucket;
+  double before;
+};
+
+inline MassPoint find(const MassHistogram& histogram, double target) {
+  MassPoint point{0, 0.0};
+  while (point.bucket < kBuckets - 1 && point.before + histogram[point.bucket] < target)
+    point.before += histogram[point.bucket++];
+  return point;
 }
 
 inline int collect_bucket(const float* logits, int n, float maximum, int bucket,
@@ -202,18 +230,18 @@ inline int collect_bucket(const float* logits, int n, float maximum, int bucket,
 // Only the bucket in which the mass reaches `top_p` is sorted.
 inline Cut top_p_cut(const float* logits, int n, float maximum, float top_p, CandidateKey* keys) {
   MassHistogram histogram;
-  fill(histogram, logits, n, maximum);
-  double total = 0.0;
-  for (int bucket = 0; bucket < kBuckets; ++bucket) total += histogram[bucket];
-  const double target = double(top_p) * total;
-  double before = 0.0;
-  int bucket = 0;
-  while (bucket < kBuckets - 1 && before + histogram[bucket] < target)
-    before += histogram[bucket++];
-  const int held = collect_bucket(logits, n, maximum, bucket, keys);
+  fill(histogram, logits, n, maximum, kNearBuckets);
+  double target = double(top_p) * histogram.total();
+  MassPoint point = find(histogram, target);
+  if (point.bucket >= kNearBuckets) {
+    fill(histogram, logits, n, maximum, kBuckets);
+    target = double(top_p) * histogram.total();
+    point = find(histogram, target);
+  }
+  const int held = collect_bucket(logits, n, maximum, point.bucket, keys);
   if (held == 0) return kKeepAll;
   sort_candidates(keys, held);
-  return prefix_cut(keys, held, maximum, before, target);
+  return prefix_cut(keys, held, maximum, point.before, target);
 }
 
 inline Cut candidate_cut(const float* logits, int n, float maximum,

@@ -10,3 +10,9 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #define ROLLED _Pragma("GCC unroll 1")
 #endif
+
+// Hides a vector's value from the optimiser: GCC otherwise turns a running integer sum into a
+// balanced tree of sums, whose terms do not fit the registers.
+#if defined(__x86_64__)
+#define KEEP_SUM(vector) __asm__("" : "+x"(vector))
+#endif

@@ -6,6 +6,9 @@
 #include "kernels/compiler.hh"
 #include "kernels/matmul.hh"
 
+// Every function with a vector argument is inlined, so no calling convention is involved.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 namespace slipstream {
 namespace matmul_portable {
 

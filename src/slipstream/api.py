@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
 from typing import Any
 
 from slipstream import drafters
+from slipstream.chat import ChatTemplate, Message, encode_chat
 from slipstream.engine.controller import DoublingController
 from slipstream.engine.engine import Engine
 from slipstream.engine.events import EmittedToken, Event
@@ -30,7 +32,6 @@ from slipstream.options import (
 from slipstream.verify.matching import Matching
 
 Prompt = str | Sequence[int]
-Message = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +171,18 @@ class Model:
         return self._pieces(Request(self.chat_ids(messages), sampling), speculation)
 
     def chat_ids(self, messages: Sequence[Message]) -> list[int]:
-        """The prompt of a conversation, ready for a reply."""
-        raise NotImplementedError
+        """The prompt of a conversation, ready for a reply; errors as ``chat``."""
+        return encode_chat(self.tokenizer, self.template.render(messages))
+
+    @cached_property
+    def template(self) -> ChatTemplate:
+        return ChatTemplate.from_metadata(self.loaded.file.metadata, self.tokenizer)
+
+    def forget(self) -> None:
+        """Drop what the drafters learned; requests that still run keep theirs."""
+        with self._lock:
+            boxes = self._mailboxes.items()
+            self._mailboxes = {options: box for options, box in boxes if box.engine.busy}
 
     def _options(self, keywords: Mapping[str, Any]) -> tuple[SamplingOptions, SpeculationOptions]:
         for_sampling, for_speculation = spread(keywords, SamplingOptions, SpeculationOptions)

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 (look-alike characters are what is tested)
 """Record what libllama does to a fixed set of strings: the reference for the tokeniser.
 
 Run where `llama_cpp` (llama-cpp-python) is installed:
@@ -152,7 +153,8 @@ def whitespace_strings(draw: random.Random) -> list[str]:
         f"x{chr(10) * n}  y" for n in (1, 2, 3, 5, 9)
     ]
     texts += ["".join(draw.choices(" \n\t\r ab1.", k=draw.randint(3, 60))) for _ in range(60)]
-    return texts + [
+    return [
+        *texts,
         " leading",
         "trailing ",
         "  two  ",
@@ -165,7 +167,8 @@ def whitespace_strings(draw: random.Random) -> list[str]:
 
 
 def marker_strings(draw: random.Random) -> list[str]:
-    texts = [m for m in MARKERS] + [f"a {m} b" for m in MARKERS] + [f" {m}\n{m}x" for m in MARKERS]
+    texts = [*MARKERS]
+    texts += [text for m in MARKERS for text in (f"a {m} b", f" {m}\n{m}x")]
     texts += [
         "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n",
         "<start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n",
@@ -177,7 +180,7 @@ def marker_strings(draw: random.Random) -> list[str]:
         "<b>bold</b><s>x</s>",
     ]
     return texts + [
-        "".join(draw.choices(MARKERS + ["a", " ", "\n", "é", "7"], k=8)) for _ in range(40)
+        "".join(draw.choices([*MARKERS, "a", " ", "\n", "é", "7"], k=8)) for _ in range(40)
     ]
 
 
@@ -306,7 +309,7 @@ class Vocabulary:
 
     def encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         data = text.encode()
-        limit = len(data) + 16
+        limit = 3 * len(data) + 16  # a space prefix may follow every special token
         ids = (self.library.llama_token * limit)()
         count = self.library.llama_tokenize(
             self.vocabulary, data, len(data), ids, limit, add_special, parse_special

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drafters_for_tests import ScriptedDrafter, TestDrafter
 from slipstream.drafters import PRECEDENCE, check_names, create, implemented
 from slipstream.drafters.base import Draft, DraftRequest, Outcome
 from slipstream.drafters.chain import DrafterChain
@@ -17,7 +18,6 @@ from slipstream.drafters.ngram_simple import NgramSimple
 from slipstream.drafters.ngram_table import MULTIPLIER, NgramTable
 from slipstream.errors import OptionError, UnsupportedError
 from slipstream.options import SpeculationOptions
-from drafters_for_tests import ScriptedDrafter, TestDrafter
 
 NEWEST = 105
 
@@ -75,7 +75,7 @@ def test_ngram_simple_drops_continuations_shorter_than_its_key() -> None:
     assert simple(3, 8, [*range(20), 1, 2, 3, 1, 2, 3]) == []
 
 
-def reference_simple(n: int, m: int, tokens: Sequence[int]) -> list[int]:
+def reference_simple(n: int, m: int, tokens: list[int]) -> list[int]:
     """The definition, word for word."""
     prompt, length = tokens[:-1], len(tokens) - 1
     if length <= n + m + 1:
@@ -146,7 +146,8 @@ def test_ngram_table_stores_followers_and_counts_slots() -> None:
 
 @given(st.lists(st.integers(0, 5), max_size=60), st.integers(1, 5))
 def test_ngram_table_equals_a_dictionary(tokens: list[int], n: int) -> None:
-    table, expected = NgramTable(n), {}
+    table = NgramTable(n)
+    expected: dict[tuple[int, ...], int] = {}
     table.insert(tokens)
     for i in range(len(tokens) - n):
         expected[tuple(tokens[i : i + n])] = tokens[i + n]

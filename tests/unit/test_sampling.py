@@ -255,8 +255,8 @@ def test_fork_has_the_same_future_and_no_shared_past() -> None:
 
 def test_logprobs_are_of_the_raw_logits() -> None:
     logits = row(1, 3, 3, 0)
-    options = {"logit_bias": {3: 50.0}, "temperature": 0.5, "top_k": 2}
-    drawn = state(logprobs=3, **options).sample(logits)
+    chain = state(logprobs=3, logit_bias={3: 50.0}, temperature=0.5, top_k=2)
+    drawn = chain.sample(logits)
     total = np.log(np.exp(logits.astype(float)).sum())
     assert drawn.token == 3
     assert drawn.logprob == pytest.approx(0 - total)

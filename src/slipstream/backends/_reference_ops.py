@@ -11,6 +11,8 @@ from slipstream.graph import Activation, RopeTable
 from slipstream.memory.base import PAGE_POSITIONS, KeyLayout
 
 Floats = NDArray[np.float32]
+SMALLEST_MAXIMUM = 2.0**-100
+"""Blocks of activations below it are rounded to zeros."""
 
 
 def rms_norm(x: Floats, weight: Floats | None, epsilon: float, group_width: int) -> Floats:
@@ -18,21 +20,23 @@ def rms_norm(x: Floats, weight: Floats | None, epsilon: float, group_width: int)
     groups = x.reshape(len(x), -1, group_width)
     mean_square = np.mean(np.square(groups, dtype=np.float64), axis=-1, keepdims=True)
     normed = (groups / np.sqrt(mean_square + epsilon)).astype(np.float32)
-    scaled = normed if weight is None else normed * weight
+    scaled: Floats = normed if weight is None else normed * weight
     return scaled.reshape(x.shape)
 
 
 def gated(gate: Floats, up: Floats, activation: Activation) -> Floats:
-    """activation(gate) * up; SiLU, or GELU by tanh (Hendrycks and Gimpel 2016, arXiv:1606.08415)."""
+    """activation(gate) * up; SiLU, or GELU by tanh (Hendrycks, Gimpel 2016, arXiv:1606.08415)."""
     if activation == "silu":
         with np.errstate(over="ignore"):
-            return gate / (1.0 + np.exp(-gate)) * up
-    inner = math.sqrt(2.0 / math.pi) * (gate + 0.044715 * gate**3)
-    return 0.5 * gate * (1.0 + np.tanh(inner)) * up
+            decayed: Floats = np.exp(-gate)
+        return gate / (1.0 + decayed) * up
+    bent: Floats = np.tanh(math.sqrt(2.0 / math.pi) * (gate + 0.044715 * gate**3))
+    return 0.5 * gate * (1.0 + bent) * up
 
 
 def softcap(x: Floats, cap: float) -> Floats:
-    return np.float32(cap) * np.tanh(x / np.float32(cap))
+    out: Floats = np.float32(cap) * np.tanh(x / np.float32(cap))
+    return out
 
 
 def rope(x: Floats, heads: int, positions: NDArray[np.int32], table: RopeTable) -> Floats:
@@ -53,13 +57,16 @@ def rope(x: Floats, heads: int, positions: NDArray[np.int32], table: RopeTable) 
 def round_activations(x: Floats, block: int) -> Floats:
     """Values of ``x`` after the native kernels' int8 quantisation of each ``block`` elements.
 
-    scale = max |x| / 127, code = x * (127 / max |x|) rounded half to even.
+    scale = max |x| / 127, code = x * (127 / max |x|) rounded half to even; a block whose largest
+    element is below 2^-100 becomes zeros, one with an infinity or NaN becomes NaN.
     """
     blocks = x.reshape(len(x), -1, block)
     largest = np.abs(blocks).max(axis=-1, keepdims=True)
-    inverse = np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=largest > 0)
-    scale = largest / np.float32(127)
-    return (np.rint(blocks * inverse) * scale).reshape(x.shape)
+    finite, tiny = np.isfinite(largest), largest < np.float32(SMALLEST_MAXIMUM)
+    safe = np.where(finite & ~tiny, largest, np.float32(1))
+    rounded = np.rint(blocks * (np.float32(127) / safe)) * (safe / np.float32(127))
+    out: Floats = np.where(finite, np.where(tiny, np.float32(0), rounded), np.float32(np.nan))
+    return out.reshape(x.shape)
 
 
 def store_half(
@@ -94,17 +101,21 @@ def attention(
         rows = np.flatnonzero(layout.table == sequence)
         slots, seen = _visible_slots(layout, rows, window)
         pages, places = table[sequence, slots // PAGE_POSITIONS], slots % PAGE_POSITIONS
-        gathered = (
-            half[pages, :, places].view(np.float16).astype(np.float32) for half in (keys, values)
-        )
-        out[rows] = _attend(query[rows], *gathered, seen, scale)
+        key, value = _load_half(keys, pages, places), _load_half(values, pages, places)
+        out[rows] = _attend(query[rows], key, value, seen, scale)
     return out
+
+
+def _load_half(
+    half: NDArray[np.uint16], pages: NDArray[np.int32], places: NDArray[np.intp]
+) -> Floats:
+    return half[pages, :, places].view(np.float16).astype(np.float32)  # [slots, kv_heads, head_dim]
 
 
 def _visible_slots(
     layout: KeyLayout, rows: NDArray[np.intp], window: int | None
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Slots that any of a sequence's rows sees, and bool ``[rows, slots]``: which row sees which."""
+    """The slots that a sequence's rows see, and bool ``[rows, slots]``: which row sees which."""
     end = 1 + max(int(layout.slots[rows].max()), int(layout.identity[rows].max()) - 1)
     seen = np.zeros((len(rows), end), np.bool_)
     for index, row in enumerate(rows):
@@ -126,5 +137,6 @@ def _attend(
     scores = grouped @ keys.transpose(1, 2, 0)[:, None] * np.float32(scale)
     scores = np.where(seen, scores, -np.inf)  # [kv_heads, group, rows, slots]
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    mixed = weights @ values.transpose(1, 0, 2)[:, None] / weights.sum(axis=-1, keepdims=True)
+    mixed: Floats = weights @ values.transpose(1, 0, 2)[:, None]
+    mixed /= weights.sum(axis=-1, keepdims=True)
     return mixed.transpose(2, 0, 1, 3).reshape(rows, heads, head_dim)

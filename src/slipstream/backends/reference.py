@@ -1,5 +1,7 @@
-"""The reference backend: interprets a graph in NumPy, fused or not. Slow, short, and the twin
-that every other backend is compared with."""
+"""The reference backend: interprets a graph in NumPy, fused or not.
+
+Slow and short, the twin that every other backend is compared with.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from slipstream.backends import _reference_ops as arithmetic
+from slipstream.backends._reference_weights import KEPT_BYTES, Floats, ReferenceWeights
 from slipstream.backends.base import Outputs, Step, Weights
 from slipstream.dispatch.structure import matrices, reads
 from slipstream.errors import BackendError, RequestError
@@ -41,53 +43,8 @@ from slipstream.memory.base import Memory
 from slipstream.models.base import weight_data
 from slipstream.quants import quant_type
 
-Floats = NDArray[np.float32]
-
-KEPT_BYTES: Final = 768 << 20
-"""Dequantised weights kept between steps: all of a 135M model in float32."""
 PIECE_BYTES: Final = 64 << 20
 """Largest piece of a weight that is dequantised at once."""
-
-
-class ReferenceWeights:
-    """Tensors of a file, dequantised when used.
-
-    A step reads every weight once, in one order, so a cache that evicts the oldest would never
-    hit; this one keeps the first that fit.
-    """
-
-    def __init__(self, file: GGUFFile, step_bytes: int, kept_bytes: int = KEPT_BYTES) -> None:
-        self.file = file
-        self.step_bytes = step_bytes
-        self.resident_bytes = 0
-        self._kept_bytes = kept_bytes
-        self._kept: dict[tuple[str, int, int], Floats] = {}
-
-    def vector(self, weight: Weight) -> Floats:
-        """float32 ``[columns]``."""
-        return self.rows(weight, 0, 1)[0]
-
-    def rows(self, weight: Weight, first: int, count: int) -> Floats:
-        """float32 ``[count, columns]``."""
-        key = (weight.name, weight.start + first, count)
-        found = self._kept.get(key)
-        if found is None:
-            packed = self._packed(weight)[first : first + count]
-            kind = quant_type(weight.type_id, weight.name)
-            found = kind.dequantize_rows(packed, count, weight.columns)
-            if self.resident_bytes + found.nbytes <= self._kept_bytes:
-                self._kept[key] = found
-                self.resident_bytes += found.nbytes
-        return found
-
-    def chosen_rows(self, weight: Weight, indices: NDArray[np.int32]) -> Floats:
-        """float32 ``[len(indices), columns]``, never kept."""
-        kind = quant_type(weight.type_id, weight.name)
-        packed = self._packed(weight)[indices]
-        return kind.dequantize_rows(packed, len(indices), weight.columns)
-
-    def _packed(self, weight: Weight) -> NDArray[np.uint8]:
-        return weight_data(self.file, weight).reshape(weight.rows, -1)
 
 
 class ReferenceBackend:
@@ -143,7 +100,8 @@ class ReferenceProgram:
         integer_activations: bool,
     ) -> None:
         self.graph = graph
-        self.memory = memory
+        self.memory: Memory = memory
+        self._attention_memory = memory
         self._weights = weights
         self._integer_activations = integer_activations
         self._calls: Counter[str] = Counter()
@@ -163,7 +121,7 @@ class ReferenceProgram:
         unknown = step.hidden - set(self.graph.outputs())
         if unknown:
             raise ValueError(f"no output is named {sorted(unknown)[0]!r}")
-        pass_ = _Pass(self._weights, self.memory, step, self._integer_activations)
+        pass_ = _Pass(self._weights, self._attention_memory, step, self._integer_activations)
         for at, op in enumerate(self.graph.ops):
             pass_.run(op)
             self._calls[f"numpy:{type(op).__name__}"] += 1

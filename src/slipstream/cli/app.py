@@ -1,106 +1,133 @@
-"""The ``slipstream`` command: verbs are imported only when they run."""
+"""The ``slipstream`` command: a verb is imported only when it runs."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-import click
-import typer
-from typer.core import TyperGroup
-from typer.main import get_command
+from slipstream.errors import OptionError, SlipstreamError
 
-from slipstream.errors import SlipstreamError
-
-# verb -> (module, one-line help)
+# verb -> one-line help; the module of `bench rows` is slipstream.cli.bench_rows
 VERBS = {
-    "pull": ("slipstream.cli.pull", "Fetch a model, verify its SHA-256, show its licence."),
-    "run": ("slipstream.cli.run", "Generate from a prompt."),
-    "chat": ("slipstream.cli.chat", "Talk to a model with its own template."),
-    "inspect": ("slipstream.cli.inspect", "What a file is, what it offers, what it needs."),
-    "explain": ("slipstream.cli.explain", "What would run, and why."),
-    "bench": ("slipstream.cli.bench", "Measure rows, decoding and speculation."),
+    "pull": "Fetch a model, verify its SHA-256, show its licence.",
+    "run": "Generate from a prompt.",
+    "chat": "Talk to a model through its own template.",
+    "inspect": "What a file is, what it offers, what it needs.",
+    "explain": "Which kernels would run, and why.",
+    "bench": "Measure: rows, decode or speculate.",
+}
+BENCH_VERBS = {
+    "rows": "What a pass of R rows costs.",
+    "decode": "Prefill and one-row decoding speed, without drafts.",
+    "speculate": "Every workload with speculation off and on; the output must be identical.",
+}
+_GROUPS = {"": VERBS, "bench": BENCH_VERBS}
+_ABOUT = {
+    "": "Run GGUF language models with speculative decoding, exactly, and see whether it pays.",
+    "bench": "Measure; figures hold for this machine and this moment.",
 }
 
-
-class LazyGroup(TyperGroup):
-    """Lists the verbs without importing them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(VERBS)
-
-    def get_command(  # noqa: ARG002
-        self, ctx: click.Context, cmd_name: str
-    ) -> click.Command | None:
-        if cmd_name not in VERBS:
-            return None
-        if _only_listing():
-            return click.Command(cmd_name, help=VERBS[cmd_name][1])
-        module: Any = importlib.import_module(VERBS[cmd_name][0])
-        command = get_command(module.app)
-        command.name = cmd_name
-        return command
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
-def _only_listing() -> bool:
-    return sys.argv[1:] in ([], ["--help"], ["-h"])
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point. Exit codes: a user's mistake 2, a failure around us 1, Ctrl-C 130."""
+    try:
+        code = dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+    except SlipstreamError as error:
+        code = report(error)
+    except MemoryError:
+        print("error: not enough memory", file=sys.stderr)
+        code = 1
+    except KeyboardInterrupt:
+        code = _interrupted()
+    except BrokenPipeError:
+        # whoever read our output has gone; the interpreter must not flush into the pipe again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = BROKEN_PIPE
+    sys.exit(code)
 
 
-app = typer.Typer(
-    cls=LazyGroup,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+def _interrupted() -> int:
+    import signal
 
-
-def _version(value: bool) -> None:
-    if value:
-        from importlib.metadata import version
-
-        print(f"slipstream {version('slipstream')}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version."
-    ),
-) -> None:
-    """Run GGUF language models with speculative decoding, exactly, and see whether it pays."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    print("\ninterrupted", file=sys.stderr)
+    return INTERRUPTED
 
 
 def report(error: SlipstreamError) -> int:
     """Print an error the way every verb does; returns its exit code."""
-    print(f"error: expected {error.expected}; found {error.found}", file=sys.stderr)
-    print(f"hint: {error.remedy}", file=sys.stderr)
+    from slipstream.cli.output import printable
+
+    print(f"error: expected {printable(error.expected)}", file=sys.stderr)
+    print(f"       found    {printable(error.found)}", file=sys.stderr)
+    print(f"hint:  {printable(error.remedy)}", file=sys.stderr)
     return error.exit_code
 
 
-def main() -> None:
-    """Entry point: user errors exit 2, failures of the environment 1, Ctrl-C 130."""
+def dispatch(arguments: list[str], group: str = "") -> int:
+    """Run the verb that the arguments name; returns the exit code.
+
+    Raises:
+        OptionError: an unknown verb, or whatever the verb raises.
+    """
+    name = f"slipstream {group}".strip()
+    verb, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
+    if verb in ("", "-h", "--help"):
+        print(_help(group, name), file=sys.stdout if verb else sys.stderr)
+        return 0 if verb else 2
+    if verb == "--version" and not group:
+        print(_version())
+        return 0
+    if verb in _GROUPS and not group:
+        return dispatch(rest, verb)
+    if verb not in _GROUPS[group]:
+        raise _unknown(verb, group, name)
+    return _run(f"{name} {verb}", _GROUPS[group][verb], rest)
+
+
+def _run(name: str, about: str, arguments: list[str]) -> int:
+    from slipstream.cli.parser import Parser
+
+    words = name.split()[1:]
+    module: Any = importlib.import_module(f"slipstream.cli.{'_'.join(words)}")
+    parser = Parser(name, about)
+    module.configure(parser)
+    return int(module.execute(parser.parse(arguments)) or 0)
+
+
+def _help(group: str, name: str) -> str:
+    verbs = _GROUPS[group]
+    width = max(map(len, verbs)) + 2
+    lines = [f"Usage: {name} VERB [OPTIONS]", "", _ABOUT[group], "", "Verbs:"]
+    lines += [f"  {verb.ljust(width)}{about}" for verb, about in verbs.items()]
+    lines += ["", f"`{name} VERB --help` lists a verb's options."]
+    if not group:
+        lines += ["`slipstream --version` prints the version."]
+    return "\n".join(lines)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
-        app(standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        sys.exit(2)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except click.exceptions.Exit as error:
-        sys.exit(error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(141)
-    except SlipstreamError as error:
-        sys.exit(report(error))
+        return f"slipstream {version('slipstream')}"
+    except PackageNotFoundError:
+        return "slipstream (not installed: running from its source)"
+
+
+def _unknown(verb: str, group: str, name: str) -> OptionError:
+    import difflib
+
+    near = difflib.get_close_matches(verb, _GROUPS[group], 1, 0.5)
+    hint = f"Did you mean `{name} {near[0]}`?" if near else f"See `{name} --help`."
+    return OptionError(f"one of the verbs {', '.join(_GROUPS[group])}", f"`{verb}`", hint)
 
 
 if __name__ == "__main__":

@@ -2,71 +2,164 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import signal
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import typer
 
-from slipstream.cli.flags import with_options
-from slipstream.cli.output import Json, print_json
-from slipstream.cli.run import completion_record, print_pieces
+from slipstream.cli.completion import completion_record, show
+from slipstream.cli.flags import add_flags, options
+from slipstream.cli.output import add_json, print_json
+from slipstream.cli.run import add_show_drafts, drew_seed
 from slipstream.errors import ContextFullError
 from slipstream.options import ModelOptions, SamplingOptions, SpeculationOptions
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+if TYPE_CHECKING:
+    from slipstream.api import Model, Piece
 
-_HELP = "/clear forgets the conversation, /exit or Ctrl-D ends it"
+_HELP = "/clear forgets the conversation, /exit or Ctrl-D ends it, Ctrl-C stops a reply"
+Message = dict[str, str]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    # a reply ends by itself; the context bounds it
+    defaults = {"max_tokens": -1}
+    add_flags(parser, ModelOptions, SamplingOptions, SpeculationOptions, defaults=defaults)
+    parser.add_argument("--system", metavar="TEXT", help="system message")
+    add_show_drafts(parser)
+    add_json(parser)
+
+
+def execute(arguments: argparse.Namespace) -> None:
+    from slipstream.cli.opening import open_model
+
+    sampling = options(SamplingOptions, arguments)
+    speculation = options(SpeculationOptions, arguments)
+    model = open_model(options(ModelOptions, arguments), speculation)
+    chat = Conversation(model, sampling, arguments.system, drafts=arguments.show_drafts)
+    model.chat_ids([*chat.messages, {"role": "user", "content": "?"}])  # has it a template?
+    print(_HELP, file=sys.stderr)
+    while (text := _read()) is not None and text != "/exit":
+        if text == "/clear":
+            chat.clear()
+        elif text:
+            chat.say(text)
+    if arguments.json:
+        print_json({"replies": chat.replies})
 
 
 def _read() -> str | None:
+    """A line, or None at its end (Ctrl-D)."""
+    interactive = sys.stdin.isatty()
+    if interactive:
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401  (gives input() line editing and history)
     try:
-        return input("> " if sys.stdin.isatty() else "")
+        return input("> " if interactive else "").strip()
     except EOFError:
+        if interactive:
+            print()
         return None
 
 
-@app.command()
-@with_options(ModelOptions, SamplingOptions, SpeculationOptions)
-def chat(
-    model_options: ModelOptions,
-    sampling_options: SamplingOptions,
-    speculation_options: SpeculationOptions,
-    system: Annotated[str | None, typer.Option(help="System message.")] = None,
-    show_drafts: Annotated[
-        bool, typer.Option("--show-drafts", help="Tint accepted draft tokens.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Talk to a model with its own template."""
-    from slipstream.cli.opening import open_model
-    from slipstream.cli.statistics import statistics_lines
+class Conversation:
+    """The messages so far.
 
-    opened = open_model(model_options, speculation_options)
-    opening = [{"role": "system", "content": system}] if system else []
-    messages = list(opening)
-    print(_HELP, file=sys.stderr)
-    replies = []
-    while (text := _read()) is not None and text.strip() != "/exit":
-        if text.strip() == "/clear":
-            messages = list(opening)
-            continue
-        if not text.strip():
-            continue
-        messages.append({"role": "user", "content": text})
+    Args:
+        system: text of a system message, or None.
+        drafts: tint accepted draft tokens.
+
+    Attributes:
+        replies: the JSON of each.
+    """
+
+    def __init__(
+        self, model: Model, sampling: SamplingOptions, system: str | None, *, drafts: bool
+    ) -> None:
+        self._model = model
+        self._sampling = sampling
+        self._opening: list[Message] = (
+            [{"role": "system", "content": system}] if system is not None else []
+        )
+        self._drafts = drafts
+        self.messages = list(self._opening)
+        self.replies: list[dict[str, Any]] = []
+
+    def clear(self) -> None:
+        self.messages = list(self._opening)
+
+    def say(self, text: str) -> None:
+        """Print the reply; what is cut short by Ctrl-C stays in the conversation."""
+        self.messages.append({"role": "user", "content": text})
         try:
-            pieces = print_pieces(
-                opened.stream_chat(messages, **msgspec.structs.asdict(sampling_options)),
-                show_drafts=show_drafts,
-            )
+            pieces = self._reply()
         except ContextFullError as error:
             print(f"{error}\n{_HELP}", file=sys.stderr)
-            messages.pop()
-            continue
-        replies.append(completion_record(pieces))
-        messages.append({"role": "assistant", "content": replies[-1]["text"]})
-        assert pieces[-1].statistics is not None
-        for line in statistics_lines(pieces[-1].statistics, speculation_options.type):
+            pieces = []
+        reply = "".join(piece.text for piece in pieces)
+        if not reply:
+            self.messages.pop()
+            return
+        self.messages.append({"role": "assistant", "content": reply})
+        self._conclude(pieces)
+
+    def _reply(self) -> list[Piece]:
+        keywords = msgspec.structs.asdict(self._sampling)
+        seen: list[Piece] = []
+        stream = self._model.stream_chat(self.messages, **keywords)
+        with _interruptible() as interrupt, contextlib.closing(stream):  # type: ignore[type-var]
+            try:
+                for piece in stream:
+                    seen.append(piece)
+                    show(piece, drafts=self._drafts)
+                    interrupt.generating = True
+                    if interrupt.wanted:
+                        break
+            except KeyboardInterrupt:
+                interrupt.wanted = True
+        print(flush=True)
+        if interrupt.wanted:
+            print("stopped", file=sys.stderr)
+        return seen
+
+    def _conclude(self, pieces: list[Piece]) -> None:
+        from slipstream.cli.statistics import statistics_lines
+
+        if pieces[-1].statistics is None:
+            return
+        self.replies.append(completion_record(pieces))
+        for line in statistics_lines(pieces[-1], drawn=drew_seed(self._sampling)):
             print(line, file=sys.stderr)
-    if as_json:
-        print_json({"replies": replies})
+
+
+class _Interrupt:
+    """Ctrl-C during a reply: between tokens once it has begun, at once before that.
+
+    Attributes:
+        wanted: it was pressed.
+        generating: the reply has begun, so that the next token is near.
+    """
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self.generating = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        if self.wanted or not self.generating:
+            raise KeyboardInterrupt
+        self.wanted = True
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[_Interrupt]:
+    interrupt = _Interrupt()
+    previous = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield interrupt
+    finally:
+        signal.signal(signal.SIGINT, previous)

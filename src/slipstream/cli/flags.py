@@ -2,109 +2,129 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
+import argparse
+import difflib
+import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import msgspec
-import typer
 
+from slipstream.errors import OptionError
 from slipstream.options import OptionInfo, describe, from_mapping
 
+Options = TypeVar("Options", bound=msgspec.Struct)
+
 # Spellings of design.md section 7 beside the option's own name and llama.cpp's.
-_SHORT = {"max_tokens": ("-n",), "context": ("-c",), "threads": ("-t",)}
+_SHORT = {"max_tokens": "-n", "context": "-c", "threads": "-t"}
+_FLAG_NAMES = {"type": "spec"}
+_VALUE_NAMES = {int: "N", float: "X", str: "TEXT", tuple: "TEXT", dict: "ID=X"}
+_CONVERSIONS: dict[type, Callable[[str], Any]] = {int: int, float: float}
 
 
-def _spellings(option: OptionInfo) -> list[str]:
-    names = [option.name if option.name != "type" else "spec"]
-    names += [a for a in option.aliases if a not in names]
-    long = ["--" + n.replace("_", "-") for n in names if len(n) > 2]
-    return [*long, *_SHORT.get(option.name, ())]
+def add_flags(
+    parser: argparse.ArgumentParser,
+    *structs: type[msgspec.Struct],
+    defaults: Mapping[str, Any] | None = None,
+) -> None:
+    """A flag for every option of the structs; a required option is a positional argument.
+
+    Args:
+        defaults: option name -> a default that differs from the struct's.
+    """
+    changed = defaults or {}
+    for struct in structs:
+        title = struct.__name__.removesuffix("Options").lower()
+        group = parser.add_argument_group(f"{title} options")
+        for option in describe(struct):
+            if option.required:
+                parser.add_argument(option.name, metavar=option.name.upper(), help=option.help)
+            else:
+                default = changed.get(option.name, option.default)
+                _add_flag(group, replace(option, default=default))
+    parser.set_defaults(**changed)
 
 
-def _annotation(option: OptionInfo) -> Any:
-    base: Any = option.type
-    if option.type is tuple:
-        base = str if option.choices else list[str]
-    elif option.type is dict:
-        base = list[str]
-    return base | None
+def options(struct: type[Options], arguments: argparse.Namespace) -> Options:
+    """The struct that the arguments describe.
+
+    Raises:
+        OptionError: a value of another type or out of bounds, in terms of the flag.
+    """
+    given: dict[str, Any] = {}
+    for option in describe(struct):
+        value = getattr(arguments, option.name, None)
+        if value is not None:
+            given[option.name] = _value(option, value)
+            _check_choice(option, given[option.name])
+    try:
+        return from_mapping(struct, given)
+    except OptionError as error:
+        names = {option.name: _long(option.name) for option in describe(struct)}
+        raise OptionError(
+            _as_flags(error.expected, names), error.found, _as_flags(error.remedy, names)
+        ) from None
 
 
-def _help(option: OptionInfo) -> str:
+def _check_choice(option: OptionInfo, value: Any) -> None:
+    if not option.choices:
+        return
+    for name in str(value).split(","):
+        if name.strip() not in option.choices:
+            near = difflib.get_close_matches(name, option.choices, 1, 0.4)
+            hint = f"Did you mean `{near[0]}`?" if near else f"{option.help}."
+            raise OptionError(f"`{_long(option.name)}` {option.expected()}", f"`{name}`", hint)
+
+
+def _add_flag(group: Any, option: OptionInfo) -> None:
+    first = _long(option.name)
+    names = dict.fromkeys([first, *map(_long, option.aliases)])
+    long = [name for name in names if len(name) > len("--np")]
+    short = [_SHORT[option.name]] if option.name in _SHORT else []
+    extra: dict[str, Any]
+    if option.type is bool:
+        extra = {"action": "store_const", "const": True}
+    elif option.type in (tuple, dict):
+        extra = {"action": "append", "metavar": _value_name(option)}
+    else:
+        extra = {"metavar": _value_name(option)}
+    group.add_argument(*short, *long, dest=option.name, help=_help(option, long[1:]), **extra)
+
+
+def _long(name: str) -> str:
+    return "--" + _FLAG_NAMES.get(name, name).replace("_", "-")
+
+
+def _value_name(option: OptionInfo) -> str:
+    if option.choices and option.type is str:
+        return "{" + ",".join(option.choices) + "}"
+    return "NAME,.." if option.choices else _VALUE_NAMES[option.type]
+
+
+def _help(option: OptionInfo, aliases: list[str]) -> str:
     default = option.default
     if option.type is tuple and option.choices:
         default = ",".join(default)
-    shown = "" if default in (None, (), {}, "") or option.required else f" [{default}]"
-    return f"{option.help}{shown}"
+    hidden = option.type is bool or default in (None, (), {})
+    shown = "" if hidden else f" [{default}]"
+    also = f" (also {', '.join(aliases)})" if aliases else ""
+    return f"{option.help}{shown}{also}".replace("%", "%%")
 
 
-def _parameter(option: OptionInfo) -> inspect.Parameter:
-    """A required option is a positional argument, every other one a flag."""
-    if option.required:
-        argument = Annotated[str, typer.Argument(help=option.help)]
-        return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, annotation=argument)
-    spellings = _spellings(option)
-    if option.type is bool:
-        flag = typer.Option(*spellings[:1], help=_help(option), show_default=False)
-    else:
-        flag = typer.Option(*spellings, help=_help(option), show_default=False)
-    return inspect.Parameter(
-        option.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[_annotation(option), flag],
-    )
-
-
-def _bias(texts: list[str]) -> dict[str, float] | list[str]:
-    """``ID=NUMBER`` pairs; anything else is passed on for the option's own error."""
+def _value(option: OptionInfo, value: Any) -> Any:
+    """Text as the option's type; what does not convert is passed on for the option's own error."""
+    if option.type is tuple:
+        return ",".join(value) if option.choices else tuple(value)
     try:
-        return {key: float(value) for key, _, value in (t.partition("=") for t in texts)}
-    except ValueError:
-        return texts
-
-
-def _given(struct: type[msgspec.Struct], values: Mapping[str, Any]) -> dict[str, Any]:
-    given: dict[str, Any] = {}
-    for option in describe(struct):
-        value = values.get(option.name)
-        if value is None or value == []:
-            continue
         if option.type is dict:
-            value = _bias(value)
-        given[option.name] = tuple(value) if isinstance(value, list) else value
-    return given
+            pairs = (text.partition("=") for text in value)
+            return {key: float(number) for key, _, number in pairs}
+        return _CONVERSIONS[option.type](value) if option.type in _CONVERSIONS else value
+    except ValueError:
+        return value
 
 
-def with_options(
-    *structs: type[msgspec.Struct],
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the flags of ``structs``; it receives one struct for each, by class name.
-
-    The command takes keyword arguments ``model_options``, ``sampling_options`` and so on.
-    """
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(command, eval_str=True)
-        receivers = {_receiver(s) for s in structs}
-        kept = [p for p in own.parameters.values() if p.name not in receivers]
-        made = [_parameter(o) for s in structs for o in describe(s)]
-
-        @functools.wraps(command)
-        def call(**values: Any) -> None:
-            passed = {p.name: values[p.name] for p in kept}
-            for struct in structs:
-                passed[_receiver(struct)] = from_mapping(struct, _given(struct, values))
-            command(**passed)
-
-        call.__signature__ = inspect.Signature([*kept, *made])  # type: ignore[attr-defined]
-        call.__annotations__ = {p.name: p.annotation for p in [*kept, *made]}
-        return call
-
-    return decorate
-
-
-def _receiver(struct: type[msgspec.Struct]) -> str:
-    return struct.__name__.replace("Options", "").lower() + "_options"
+def _as_flags(text: str, names: dict[str, str]) -> str:
+    """`max_tokens` in backticks becomes `--max-tokens`."""
+    return re.sub(r"`(\w+)`", lambda found: f"`{names.get(found[1], found[1])}`", text)

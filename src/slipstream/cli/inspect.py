@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from slipstream.cli.output import Json, megabytes, print_json
+from slipstream.cli.numbers import whole_number
+from slipstream.cli.output import add_json, megabytes, print_json, printable
 from slipstream.errors import SlipstreamError
 
 if TYPE_CHECKING:
     from slipstream.gguf import GGUFFile
     from slipstream.graph import Graph
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
-
+_LONGEST = 200  # characters shown of a text in the file
 _KEY_AND_VALUE_BYTES = 2 * 2  # float16 key and float16 value
 
 
@@ -105,53 +104,58 @@ def _plan(file: GGUFFile, context: int | None) -> dict[str, Any]:
     }
 
 
-def _print(record: dict[str, Any]) -> None:
-    print(f"{record['path']}  ({megabytes(record['bytes'])}, GGUF v{record['gguf_version']})")
-    print(f"{record['name'] or 'unnamed'}: {record['architecture']}, ", end="")
-    print(f"{record['parameters'] / 1e6:,.0f} M parameters in {record['tensors']} tensors")
+def _lines(record: dict[str, Any]) -> list[str]:
     shares = ", ".join(f"{t} {megabytes(n)}" for t, n in record["bytes_by_type"].items())
-    print(f"types: {shares}")
-    tokenizer = record["tokenizer"]
+    tokenizer = {key: value[:_LONGEST] or "?" for key, value in record["tokenizer"].items()}
     template = "yes" if record["chat_template"] else "none (a base model?)"
-    print(f"tokenizer: {tokenizer['model']} / {tokenizer['pre']}; chat template: {template}")
+    lines = [
+        f"{record['path']}  ({megabytes(record['bytes'])}, GGUF v{record['gguf_version']})",
+        f"{record['name'][:_LONGEST] or 'unnamed'}: {record['architecture'][:_LONGEST]}, "
+        f"{record['parameters'] / 1e6:,.1f} M parameters in {record['tensors']} tensors",
+        f"types: {shares}",
+        f"tokenizer: {tokenizer['model']} / {tokenizer['pre']}; chat template: {template}",
+    ]
     if record["catalogue"]:
-        print(f"catalogue: {record['catalogue']}, sha256 verified, revision {record['revision']}")
-        print(f"licence: {record['licence']}  terms: {record['terms']}")
+        lines += [
+            f"catalogue: {record['catalogue']}, sha256 verified, revision {record['revision']}",
+            f"licence: {record['licence']}  terms: {record['terms']}",
+        ]
     else:
-        print(f"not in the catalogue; licence by its own word: {record['declared_licence'] or '?'}")
-    _print_plan(record)
+        licence = record["declared_licence"][:_LONGEST] or "none"
+        lines.append(f"not in the catalogue; licence that the file declares: {licence}")
+    return lines + _plan_lines(record)
 
 
-def _print_plan(record: dict[str, Any]) -> None:
+def _plan_lines(record: dict[str, Any]) -> list[str]:
     if not record["runs"]:
-        print(f"does not run here: {record['reason']}")
-        return
+        return [f"does not run here: {record['reason']}"]
     memory = record["memory"]
-    print(f"layers {record['layers']}, width {record['width']}, vocabulary {record['vocabulary']}")
-    print(
-        f"memory at {memory['context']} positions (trained: {record['trained_context']}): weights "
-        f"{megabytes(memory['weight_bytes'])} + keys and values "
-        f"{megabytes(memory['key_value_bytes'])}"
-    )
     offered = [name for name, state in record["drafters"].items() if state == "offered"]
     absent = [name for name, state in record["drafters"].items() if state != "offered"]
-    print(f"drafters offered: {', '.join(offered)}")
-    print(f"not in this version: {', '.join(absent)}")
+    return [
+        f"layers {record['layers']}, width {record['width']}, vocabulary {record['vocabulary']}",
+        f"memory at {memory['context']} positions (trained for {record['trained_context']}): "
+        f"weights {megabytes(memory['weight_bytes'])} + keys and values "
+        f"{megabytes(memory['key_value_bytes'])}",
+        f"drafters offered: {', '.join(offered)}",
+        f"not in this version: {', '.join(absent)}",
+    ]
 
 
-@app.command()
-def inspect(
-    model: Annotated[str, typer.Argument(help="path, catalogue name or owner/repo:file")],
-    context: Annotated[
-        int | None, typer.Option("--context", "-c", min=1, help="Positions to plan memory for.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """What a file is, which drafters it offers, and what memory it needs."""
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="path, catalogue name or owner/repo:file")
+    parser.add_argument("-c", "--context", metavar="N", help="positions to plan memory for")
+    add_json(parser)
+
+
+def execute(arguments: argparse.Namespace) -> None:
     from slipstream.catalog import locate
     from slipstream.gguf import open_gguf
 
-    path = locate(model)
+    context = None
+    if arguments.context is not None:
+        context = whole_number("--context", arguments.context, most=1 << 31)
+    path = locate(arguments.model)
     with open_gguf(path) as file:
         record = {
             "path": str(path),
@@ -160,6 +164,6 @@ def inspect(
             **_identity(path),
             **_plan(file, context),
         }
-    _print(record)
-    if as_json:
+    print(printable("\n".join(_lines(record))))
+    if arguments.json:
         print_json(record)

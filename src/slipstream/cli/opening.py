@@ -1,38 +1,58 @@
-"""Open a model from option structs; a catalogue name that is not here yet is fetched."""
+"""Open a model from option structs; a catalogue name that is not here yet is offered."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from slipstream.cli.output import progress_bar
+from slipstream.cli.output import megabytes, progress_bar
+from slipstream.errors import ModelFileError
 from slipstream.options import EngineOptions, ModelOptions, SpeculationOptions
 
 if TYPE_CHECKING:
     from slipstream.api import Model
+    from slipstream.loading import LoadedModel
 
 
-def fetch_if_missing(model: str) -> None:
-    """Pull a catalogue model that is not in the cache; paths and present files pass."""
-    from slipstream.catalog import ensure, entries
+def fetch_if_wanted(model: str) -> None:
+    """Offer on a terminal to fetch a catalogue model that is not in the cache.
 
-    if model in {entry.name for entry in entries()}:
+    Raises:
+        ModelFileError: it is absent and was not wanted; the remedy says how to pull it.
+    """
+    from slipstream.catalog import entries, locate, pull
+
+    try:
+        locate(model)
+    except ModelFileError:
+        entry = next((entry for entry in entries() if entry.name == model), None)
+        if entry is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        print(f"{entry.name} is not here: {entry.description}, {entry.licence}", file=sys.stderr)
+        print(f"Fetch it, {megabytes(entry.size_bytes)}? [y/N] ", end="", file=sys.stderr)
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise
         with progress_bar() as progress:
-            ensure(model, progress)
+            pull(model, progress=progress)
 
 
-def open_model(
-    model: ModelOptions,
-    speculation: SpeculationOptions | None = None,
-    engine: EngineOptions | None = None,
-) -> Model:
+def open_model(model: ModelOptions, speculation: SpeculationOptions | None = None) -> Model:
     """The Python API's ``Model`` with these options."""
     from slipstream.api import Model
 
-    fetch_if_missing(model.model)
+    fetch_if_wanted(model.model)
     keywords = msgspec.structs.asdict(model)
-    for options in (speculation, engine):
-        if options is not None:
-            keywords |= msgspec.structs.asdict(options)
+    if speculation is not None:
+        keywords |= msgspec.structs.asdict(speculation)
     return Model(keywords.pop("model"), **keywords)
+
+
+def open_program(model: ModelOptions) -> LoadedModel:
+    """A program without an engine, for measurements."""
+    from slipstream.loading import load_model
+
+    fetch_if_wanted(model.model)
+    return load_model(model, EngineOptions())

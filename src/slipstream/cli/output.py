@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on stdout.")]
 ProgressCallback = Callable[[int, int | None, str], None]
+
+_QUIET_S = 1.0  # what ends sooner shows no bar
+_TINT, _PLAIN = "\x1b[32m", "\x1b[0m"
+# Control characters would let a model or a file drive the terminal; each has a visible picture.
+_PICTURES = {code: 0x2400 + code for code in range(0x20) if code not in (0x09, 0x0A)}
+_PICTURES |= {0x7F: 0x2421, **dict.fromkeys(range(0x80, 0xA0), 0xFFFD)}
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="end with one JSON object on stdout")
 
 
 def print_json(record: dict[str, Any]) -> None:
@@ -19,14 +28,44 @@ def print_json(record: dict[str, Any]) -> None:
     print(json.dumps(record, ensure_ascii=False), flush=True)
 
 
+def printable(text: str) -> str:
+    """The text with control characters made visible; tab and newline stay."""
+    return text.translate(_PICTURES)
+
+
+def for_terminal(text: str) -> str:
+    """Model output: unchanged into a file or pipe, without control characters on a terminal."""
+    return printable(text) if sys.stdout.isatty() else text
+
+
+def tinted(text: str) -> str:
+    """Accepted draft tokens: green on a terminal, in [brackets] elsewhere."""
+    return f"{_TINT}{text}{_PLAIN}" if sys.stdout.isatty() else f"[{text}]"
+
+
 @contextlib.contextmanager
 def progress_bar(unit: str = "bytes") -> Iterator[ProgressCallback]:
-    """A progress bar on a terminal, plain lines every 10 % elsewhere (stderr in both cases)."""
-    if sys.stderr.isatty():
-        with _bar(unit) as update:
-            yield update
-    else:
-        yield _plain_lines(unit)
+    """A progress bar on a terminal, plain lines every 10 % elsewhere (stderr in both cases).
+
+    Nothing is shown of what ends within a second.
+
+    Args:
+        unit: of the counts; ``bytes`` is shown in megabytes.
+    """
+    with contextlib.ExitStack() as stack:
+        show: ProgressCallback | None = None
+        start = time.monotonic()
+
+        def update(done: int, total: int | None, label: str) -> None:
+            nonlocal show
+            if show is None:
+                if time.monotonic() - start < _QUIET_S:
+                    return
+                live = sys.stderr.isatty()
+                show = stack.enter_context(_bar(unit)) if live else _plain_lines(unit)
+            show(done, total, label)
+
+        yield update
 
 
 @contextlib.contextmanager
@@ -34,14 +73,14 @@ def _bar(unit: str) -> Iterator[ProgressCallback]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = [TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()]
+    columns = [TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn()]
     if unit == "bytes":
         columns.insert(2, DownloadColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=None)
 
         def update(done: int, total: int | None, label: str) -> None:
-            progress.update(task, completed=done, total=total, description=label)
+            progress.update(task, completed=done, total=total or None, description=label)
 
         yield update
 
@@ -53,30 +92,28 @@ def _plain_lines(unit: str) -> ProgressCallback:
         tenth = 10 * done // total if total else -1
         if shown.get(label) != tenth:
             shown[label] = tenth
-            amount = f"{done / 1e6:.0f} MB" if unit == "bytes" else str(done)
+            amount = f"{done / 1e6:.0f} MB" if unit == "bytes" else f"{done} {unit}"
             share = f" ({10 * tenth} %)" if total else ""
             print(f"{label}: {amount}{share}", file=sys.stderr, flush=True)
 
     return update
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Plain aligned columns; the first is left-aligned, numbers right."""
+def table(header: Sequence[str], rows: Sequence[Sequence[object]], *, text: int = 1) -> str:
+    """Plain aligned columns.
+
+    Args:
+        text: so many leading columns are left-aligned, the others right-aligned.
+    """
     cells = [list(map(str, header)), *[[str(c) for c in row] for row in rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     lines = []
     for row in cells:
-        rest = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join([row[0].ljust(widths[0]), *rest]).rstrip())
+        left = [cell.ljust(width) for cell, width in zip(row[:text], widths, strict=False)]
+        right = [c.rjust(w) for c, w in zip(row[text:], widths[text:], strict=True)]
+        lines.append("  ".join([*left, *right]).rstrip())
     lines.insert(1, "  ".join("-" * width for width in widths))
     return "\n".join(lines)
-
-
-def tinted(text: str, *, accepted: bool) -> str:
-    """Accepted draft tokens in green on a terminal, in [brackets] elsewhere."""
-    if not accepted:
-        return text
-    return f"\x1b[32m{text}\x1b[0m" if sys.stdout.isatty() else f"[{text}]"
 
 
 def megabytes(count: int) -> str:

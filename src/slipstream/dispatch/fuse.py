@@ -81,10 +81,10 @@ def group_linears(graph: Graph) -> Graph:
                 positions.append(position)
     for first, *rest in members.values():
         if rest:
-            linears = tuple(op for at in (first, *rest) if isinstance(op := ops[at], Linear))
+            group = tuple(op for at in (first, *rest) if isinstance(op := graph.ops[at], Linear))
             for at in rest:
                 ops[at] = None
-            ops[first] = LinearGroup(linears[0].x, linears)
+            ops[first] = LinearGroup(group[0].x, group)
     return _with_ops(graph, ops)
 
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.backends.base import Program, Step
+from slipstream.errors import OptionError
+from slipstream.loading import LoadedModel
 from slipstream.measure.interleave import by_condition, interleave
+
+Progress = Callable[[int, int | None, str], None]
+"""Called with steps done, steps in all, and what is being done."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +27,7 @@ class RowCost:
     Attributes:
         ms: median milliseconds.
         spread: (largest - smallest) / median over the rounds.
-        ratio: ms / ms of one row.
+        ratio: ms / ms of the first row count measured.
         weight_gb_s: weight bytes of one step / ms, in GB/s.
     """
 
@@ -29,6 +36,19 @@ class RowCost:
     spread: float
     ratio: float
     weight_gb_s: float
+
+
+@dataclass(frozen=True)
+class DecodeRates:
+    """Medians over rounds, in tokens per second.
+
+    Attributes:
+        spread: (largest - smallest) / median of ``decode_tok_s``.
+    """
+
+    prefill_tok_s: float
+    decode_tok_s: float
+    spread: float
 
 
 def _tokens(count: int, vocabulary: int) -> NDArray[np.int32]:
@@ -58,30 +78,110 @@ def fill(program: Program, sequence: int, depth: int, chunk: int = 64) -> None:
         program.memory.commit(sequence, range(len(part)))
 
 
-def row_costs(
-    program: Program, step_bytes: int, rows: Sequence[int], *, depth: int, rounds: int
-) -> list[RowCost]:
-    """Time passes of each row count in turns, logits of all rows included.
+@contextmanager
+def _sequence(loaded: LoadedModel, positions: int) -> Iterator[int]:
+    """A sequence with room for so many positions, closed at the end.
 
-    Args:
-        step_bytes: weight bytes that one step reads.
-        rows: row counts; the first is the base of ``ratio``.
-        depth: committed positions in front of the rows.
-        rounds: timed rounds.
+    Raises:
+        OptionError: the context is shorter.
     """
-    sequence = program.memory.open()
+    if positions > loaded.context:
+        raise OptionError(
+            f"at most {loaded.context} positions, the context",
+            f"{positions}",
+            "Ask for fewer tokens or rows, or raise the context.",
+        )
+    memory = loaded.program.memory
+    sequence = memory.open()
     try:
+        yield sequence
+    finally:
+        memory.close(sequence)
+
+
+def row_costs(
+    loaded: LoadedModel,
+    rows: Sequence[int],
+    *,
+    depth: int = 64,
+    rounds: int = 15,
+    progress: Progress | None = None,
+) -> list[RowCost]:
+    """Time passes of each row count in mirrored order, after ``depth`` committed positions.
+
+    Raises:
+        OptionError: ``depth`` and the rows do not fit the context.
+    """
+    program = loaded.program
+    with _sequence(loaded, depth + max(rows)) as sequence:
         fill(program, sequence, depth)
         steps = {str(r): chain_step(sequence, _tokens(r, program.graph.vocabulary)) for r in rows}
         calls = {name: lambda step=step: program.run(step) for name, step in steps.items()}
-        timings = by_condition(interleave(calls, rounds, warm_up=2))
-    finally:
-        program.memory.close(sequence)
-    costs = []
-    base = statistics.median(t.elapsed_s for t in timings[str(rows[0])])
-    for r in rows:
-        elapsed = [t.elapsed_s for t in timings[str(r)]]
-        middle = statistics.median(elapsed)
-        spread = (max(elapsed) - min(elapsed)) / middle
-        costs.append(RowCost(r, middle * 1e3, spread, middle / base, step_bytes / middle / 1e9))
-    return costs
+        switch = _Counter((rounds + 2) * len(rows), "rows", progress)
+        timings = by_condition(interleave(calls, rounds, warm_up=2, switch=switch))
+    elapsed = {r: [t.elapsed_s for t in timings[str(r)]] for r in rows}
+    base = statistics.median(elapsed[rows[0]])
+    return [_cost(r, elapsed[r], base, loaded.weights.step_bytes) for r in rows]
+
+
+def _cost(rows: int, elapsed: Sequence[float], base: float, step_bytes: int) -> RowCost:
+    middle = statistics.median(elapsed)
+    spread = (max(elapsed) - min(elapsed)) / middle
+    return RowCost(rows, middle * 1e3, spread, middle / base, step_bytes / middle / 1e9)
+
+
+class _Counter:
+    """Reports every call."""
+
+    def __init__(self, total: int, label: str, progress: Progress | None) -> None:
+        self._total = total
+        self._label = label
+        self._progress = progress
+        self._done = 0
+
+    def __call__(self, condition: str = "") -> None:
+        if self._progress is not None:
+            self._progress(self._done, self._total, f"{self._label} {condition}".strip())
+        self._done += 1
+
+
+def decode_rates(
+    loaded: LoadedModel, *, prompt: int, count: int, rounds: int, progress: Progress | None = None
+) -> DecodeRates:
+    """Time a prefill of ``prompt`` tokens and ``count`` one-row passes after it.
+
+    Raises:
+        OptionError: the tokens do not fit the context.
+    """
+    counter = _Counter(rounds + 1, "round", progress)
+    timed = []
+    for _ in range(rounds + 1):
+        counter()
+        timed.append(_decode_round(loaded, prompt, count))
+    prefill = [prompt / prefill_s for prefill_s, _ in timed[1:]]
+    decode = [count / decode_s for _, decode_s in timed[1:]]
+    middle = statistics.median(decode)
+    return DecodeRates(statistics.median(prefill), middle, (max(decode) - min(decode)) / middle)
+
+
+def _decode_round(loaded: LoadedModel, prompt: int, count: int) -> tuple[float, float]:
+    """Seconds of the prefill and of the decoding."""
+    program = loaded.program
+    tokens = _tokens(count, program.graph.vocabulary)
+    with _sequence(loaded, prompt + count) as sequence:
+        begin = time.perf_counter()
+        fill(program, sequence, prompt)
+        middle = time.perf_counter()
+        for number in range(count):
+            program.run(chain_step(sequence, tokens[number : number + 1]))
+            program.memory.commit(sequence, [0])
+        return middle - begin, time.perf_counter() - middle
+
+
+def observe(loaded: LoadedModel, rows: Sequence[int]) -> Mapping[str, int]:
+    """Run a pass of each row count; kernel path -> how often it ran."""
+    program = loaded.program
+    with _sequence(loaded, max(rows)) as sequence:
+        for count in rows:
+            program.run(chain_step(sequence, _tokens(count, program.graph.vocabulary)))
+    return program.observed()

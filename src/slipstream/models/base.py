@@ -110,6 +110,14 @@ def refuse_unsupported(file: GGUFFile) -> None:
         raise _unsupported("a causal decoder", f"{key(file, 'attention.causal')} = False")
 
 
+def refuse_window(file: GGUFFile, shape: ModelShape) -> None:
+    """Raise for a sliding window below the context, in an architecture run without windows."""
+    window = file.get_int(key(file, "attention.sliding_window"), 0)
+    if window != 0 and window < shape.context:
+        found = f"{key(file, 'attention.sliding_window')} = {window}, context {shape.context}"
+        raise _unsupported("attention over the whole context", found)
+
+
 def _check_shape(file: GGUFFile, shape: ModelShape) -> None:
     value_length = file.get_int(key(file, "attention.value_length"), shape.head_dim)
     if value_length != shape.head_dim:

@@ -20,7 +20,13 @@ from slipstream.models.base import (
     output_head,
     positive_float,
 )
-from slipstream.models.rope import read_scaling, rope_base, rope_table
+from slipstream.models.rope import (
+    Scaling,
+    attention_factor,
+    read_scaling,
+    rope_base,
+    rope_table,
+)
 
 WINDOW_PATTERN: Final = 6
 WINDOW_BASE: Final = 10000.0
@@ -32,7 +38,8 @@ def build(file: GGUFFile, graph: GraphBuilder, shape: ModelShape) -> None:
     scaling = read_scaling(file, shape)
     everywhere = rope_table("neox", shape.rotary_width, rope_base(file), scaling)
     window_base = positive_float(file, "rope.freq_base_swa", WINDOW_BASE)
-    nearby = rope_table("neox", shape.rotary_width, window_base)
+    unscaled = Scaling(magnitude=attention_factor(file))
+    nearby = rope_table("neox", shape.rotary_width, window_base, unscaled)
     x = graph.embed(embedding(graph, shape), scale=math.sqrt(shape.width))
     for index in range(shape.layers):
         graph.output(f"layer_input.{index}", x)

@@ -11,11 +11,13 @@ from slipstream.models.base import (
     embedding,
     output_head,
     positive_float,
+    refuse_window,
 )
 from slipstream.models.rope import read_scaling, rope_base, rope_divisors, rope_table
 
 
 def build(file: GGUFFile, graph: GraphBuilder, shape: ModelShape) -> None:
+    refuse_window(file, shape)
     scaling, divisors = read_scaling(file, shape), rope_divisors(file, graph, shape)
     # the converter permuted q and k so that pairs are adjacent
     table = rope_table("norm", shape.rotary_width, rope_base(file), scaling, divisors)

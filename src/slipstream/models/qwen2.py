@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from slipstream.gguf import GGUFFile
 from slipstream.graph import GraphBuilder, RopeTable, Value
-from slipstream.models.base import Layer, ModelShape, attention_scale, embedding, output_head
+from slipstream.models.base import (
+    Layer,
+    ModelShape,
+    attention_scale,
+    embedding,
+    output_head,
+    refuse_window,
+)
 from slipstream.models.rope import read_scaling, rope_base, rope_table
 
 
 def build(file: GGUFFile, graph: GraphBuilder, shape: ModelShape) -> None:
+    refuse_window(file, shape)
     scaling = read_scaling(file, shape)
     table = rope_table("neox", shape.rotary_width, rope_base(file), scaling)
     x = graph.embed(embedding(graph, shape))

@@ -25,6 +25,11 @@ DEFAULT_BASE: Final = 10000.0
 YARN_BETA_FAST: Final = 32.0
 YARN_BETA_SLOW: Final = 1.0
 KINDS: Final = ("none", "linear", "yarn")
+YARN_REFUSED: Final = {
+    "rope.scaling.yarn_log_multiplier": 0.0,
+    "rope.scaling.yarn_attn_factor": 1.0,
+}
+"""Keys of YaRN variants that are not run, with the value that leaves YaRN as it is."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,8 @@ class Scaling:
     Attributes:
         factor: context extension; frequencies are divided by it.
         magnitude: factor on cosine and sine.
-        extrapolation: share of YaRN's ramp that applies; 0 = plain interpolation.
+        extrapolation: share of YaRN's ramp that applies; 0 = plain interpolation, unscaled
+            magnitude.
         original_context: positions before the extension.
         beta_fast, beta_slow: rotations within the original context above which a pair is left
             alone, and below which it is interpolated.
@@ -65,11 +71,16 @@ def read_scaling(file: GGUFFile, shape: ModelShape) -> Scaling:
             found=f"{key(file, 'rope.scaling.type')} = {kind[:64]!r}",
             remedy="Use a conversion of the model with one of these.",
         )
-    magnitude = positive_float(file, "rope.scaling.attn_factor", 1.0)
+    magnitude = attention_factor(file)
     if kind == "none":
         return Scaling(magnitude=magnitude)
     factor = _factor(file)
     return Scaling(factor, magnitude) if kind == "linear" else _yarn(file, shape, factor, magnitude)
+
+
+def attention_factor(file: GGUFFile) -> float:
+    """Factor on cosine and sine in every layer, whatever its scaling."""
+    return positive_float(file, "rope.scaling.attn_factor", 1.0)
 
 
 def _factor(file: GGUFFile) -> float:
@@ -82,12 +93,13 @@ def _factor(file: GGUFFile) -> float:
 
 
 def _yarn(file: GGUFFile, shape: ModelShape, factor: float, magnitude: float) -> Scaling:
-    if file.get_float(key(file, "rope.scaling.yarn_log_multiplier"), 0.0) != 0:
-        raise UnsupportedError(
-            expected="YaRN without a multiplier on its logarithm",
-            found=f"{key(file, 'rope.scaling.yarn_log_multiplier')} is set",
-            remedy="Use a conversion of the model without it.",
-        )
+    for name, plain in YARN_REFUSED.items():
+        if file.get_float(key(file, name), plain) != plain:
+            raise UnsupportedError(
+                expected=f"YaRN with {key(file, name)} absent or {plain}",
+                found=f"{file.metadata[key(file, name)]}",
+                remedy="This variant of YaRN belongs to other architectures.",
+            )
     original = file.get_int(key(file, "rope.scaling.original_context_length"), shape.context)
     if original <= 0:
         raise _out_of_range(file, "rope.scaling.original_context_length", original)
@@ -134,14 +146,16 @@ def rope_divisors(
     if weight is None:
         return None
     kind = quant_type(weight.type_id, weight.name)
-    divisors = kind.dequantize_rows(weight_data(file, weight), 1, weight.columns)[0]
-    if not np.all(np.isfinite(divisors) & (divisors > 0)):
+    stored = kind.dequantize_rows(weight_data(file, weight), 1, weight.columns)[0]
+    divisors: NDArray[np.float64] = stored.astype(np.float64)
+    refused = divisors[~(np.isfinite(divisors) & (divisors > 0))]
+    if len(refused):
         raise ModelFileError(
             "finite positive divisors in 'rope_freqs.weight'",
-            f"{divisors[~(np.isfinite(divisors) & (divisors > 0))][0]}",
+            f"{refused[0]}",
             "The file is damaged; fetch it again.",
         )
-    return divisors.astype(np.float64)
+    return divisors
 
 
 def rope_table(

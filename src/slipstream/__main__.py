@@ -1,0 +1,6 @@
+"""``python -m slipstream``"""
+
+from slipstream.cli.app import main
+
+if __name__ == "__main__":
+    main()

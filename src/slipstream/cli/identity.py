@@ -1,0 +1,22 @@
+"""What a measurement ran on: the head of every record of ``bench``."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+from slipstream.options import ModelOptions
+
+if TYPE_CHECKING:
+    from slipstream.loading import LoadedModel
+
+
+def identity(model_options: ModelOptions, loaded: LoadedModel) -> dict[str, Any]:
+    """Plain values: date, model, backend, instruction-set level, threads."""
+    return {
+        "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "model": model_options.model,
+        "backend": loaded.backend.name,
+        "isa": getattr(loaded.backend, "isa", "numpy"),
+        "threads": getattr(loaded.backend, "threads", None),
+    }

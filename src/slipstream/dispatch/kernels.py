@@ -1,0 +1,173 @@
+"""The CPU kernels that dispatch chooses among, named as the native program counts them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from slipstream.dispatch.policy import Policy, Status
+from slipstream.graph import (
+    Add,
+    Attention,
+    Embed,
+    Gated,
+    Gather,
+    Input,
+    Linear,
+    Op,
+    Output,
+    RmsNorm,
+    Rope,
+    Scale,
+    Softcap,
+    Weight,
+)
+from slipstream.quants import QUANT_TYPES, quant_type, type_name
+
+F32: Final = 0
+
+
+class Kernel(Protocol):
+    """A way to run some ops.
+
+    ``eligible`` gives the reason why an op cannot run (hard; empty when the kernel is for other
+    ops), or None; ``preferred`` says whether the kernel is meant for a row count (soft).
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def status(self) -> Status: ...
+
+    def eligible(self, op: Op) -> str | None: ...
+
+    def preferred(self, op: Op, rows: int) -> bool: ...
+
+    def reason(self, op: Op, rows: int) -> str: ...
+
+
+Weighted = Linear | Embed
+"""Ops whose kernel depends on the type of a matrix."""
+FAMILIES: Final[Mapping[type, str]] = MappingProxyType({Linear: "matmul", Embed: "embed"})
+
+
+@dataclass(frozen=True)
+class NativeType:
+    """Products with a matrix, or its rows, in the type that the file has.
+
+    A matrix is repacked into strips of 16 output rows and read once for all rows. ``preferred``
+    does not depend on the row count: the kernel cuts rows into passes by itself, and no
+    measurement names a row count from which another kernel would win.
+    """
+
+    kind: type[Weighted]
+    isa: str
+    status: Status
+    type_id: int
+
+    @property
+    def name(self) -> str:
+        return f"{FAMILIES[self.kind]}/{type_name(self.type_id)}/{self.isa}"
+
+    def eligible(self, op: Op) -> str | None:
+        if not isinstance(op, self.kind) or op.weight.type_id != self.type_id:
+            return ""
+        return block_mismatch(op.weight)
+
+    def preferred(self, op: Op, rows: int) -> bool:  # noqa: ARG002
+        return True
+
+    def reason(self, op: Op, rows: int) -> str:
+        if isinstance(op, Embed):
+            return "native type; row by row"
+        shared = "a block is unpacked once for several rows"
+        return f"native type; {shared if rows > 1 else '16 output rows at a time'}"
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """The same for a type without native kernels, expanded to float32 at load."""
+
+    kind: type[Weighted]
+    isa: str
+    status: Status
+    native_types: frozenset[int]
+
+    @property
+    def name(self) -> str:
+        return f"{FAMILIES[self.kind]}/{type_name(F32)}/{self.isa}"
+
+    def eligible(self, op: Op) -> str | None:
+        if not isinstance(op, self.kind) or op.weight.type_id in self.native_types:
+            return ""
+        if F32 not in self.native_types or op.weight.type_id not in QUANT_TYPES:
+            return f"type {type_name(op.weight.type_id)} has no native kernel"
+        return block_mismatch(op.weight)
+
+    def preferred(self, op: Op, rows: int) -> bool:  # noqa: ARG002
+        return False
+
+    def reason(self, op: Op, rows: int) -> str:  # noqa: ARG002
+        found = type_name(op.weight.type_id) if isinstance(op, Weighted) else "this op"
+        return f"no native kernel for {found}: expanded to f32 at load"
+
+
+ROW_LOCAL: Final[Mapping[type, str]] = MappingProxyType(
+    {
+        RmsNorm: "rms_norm",
+        Rope: "rope",
+        Gated: "gated",
+        Add: "add",
+        Scale: "scale",
+        Softcap: "softcap",
+        Attention: "attention",
+    }
+)
+"""Ops with one kernel on every level."""
+COPIES: Final[Mapping[type, str]] = MappingProxyType(
+    {Input: "input", Gather: "gather", Output: "output"}
+)
+"""Ops that only copy, outside the kernel tables."""
+
+
+@dataclass(frozen=True)
+class OnlyKernel:
+    """The one kernel of an op kind."""
+
+    kind: type
+    name: str
+    status: Status
+
+    def eligible(self, op: Op) -> str | None:
+        return None if isinstance(op, self.kind) else ""
+
+    def preferred(self, op: Op, rows: int) -> bool:  # noqa: ARG002
+        return True
+
+    def reason(self, op: Op, rows: int) -> str:  # noqa: ARG002
+        if isinstance(op, Attention):
+            return "logical keys in order, split every 256 positions"
+        return "a copy" if type(op) in COPIES else "row by row"
+
+
+def block_mismatch(weight: Weight) -> str | None:
+    """Why a weight's rows are not whole blocks, or None."""
+    block = quant_type(weight.type_id, weight.name).block_elements
+    if weight.columns % block:
+        return f"rows of {weight.columns} are not a multiple of {block}"
+    return None
+
+
+def cpu_kernels(isa: str, native_types: Collection[int], policy: Policy) -> tuple[Kernel, ...]:
+    """The kernels of one instruction-set level, in order of preference."""
+    status, types = policy.levels[isa], frozenset(native_types)
+    kinds: tuple[type[Weighted], ...] = (Linear, Embed)
+    return (
+        *(NativeType(kind, isa, status, type_id) for kind in kinds for type_id in sorted(types)),
+        *(Expanded(kind, isa, status, types) for kind in kinds),
+        *(OnlyKernel(kind, f"{name}/{isa}", status) for kind, name in ROW_LOCAL.items()),
+        *(OnlyKernel(kind, name, status) for kind, name in COPIES.items()),
+    )

@@ -1,0 +1,115 @@
+"""Running requests through an engine over the fake program, to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fake_program import FakeProgram, FakeTokenizer
+from slipstream.drafters.base import Drafter
+from slipstream.drafters.none import NoDrafter
+from slipstream.engine.engine import Engine
+from slipstream.engine.events import EmittedToken, Event
+from slipstream.engine.sequence import Request
+from slipstream.engine.statistics import Statistics
+from slipstream.options import EngineOptions, SamplingOptions
+from slipstream.sampling import NumpyPrimitives
+from slipstream.verify.matching import Matching
+
+
+class Clock:
+    """Advances by a millisecond at every reading."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 0.001
+        return self.now
+
+
+@dataclass(frozen=True)
+class Output:
+    """All events of one request, joined."""
+
+    tokens: tuple[EmittedToken, ...]
+    text: str
+    finish_reason: str
+    stop: str | None
+    statistics: Statistics
+
+    @property
+    def ids(self) -> list[int]:
+        return [token.id for token in self.tokens]
+
+    def visible(self) -> tuple[object, ...]:
+        """What a user sees; it must not depend on the drafter."""
+        logprobs = tuple((token.logprob, token.top) for token in self.tokens)
+        texts = tuple(token.text for token in self.tokens)
+        usage = (self.statistics.prompt_tokens, self.statistics.emitted)
+        return (self.ids, self.text, texts, logprobs, usage, self.finish_reason, self.stop)
+
+
+def fake_engine(
+    drafter: Drafter | None = None,
+    program: FakeProgram | None = None,
+    tokenizer: FakeTokenizer | None = None,
+    *,
+    context: int = 256,
+    parallel: int = 1,
+    **keywords: Any,
+) -> Engine:
+    return Engine(
+        program or FakeProgram(),
+        tokenizer or FakeTokenizer(),
+        drafter=drafter or NoDrafter(),
+        verifier=Matching(),
+        context=context,
+        options=EngineOptions(parallel=parallel),
+        clock=Clock(),
+        primitives=NumpyPrimitives(),
+        **keywords,
+    )
+
+
+def drain(engine: Engine, most_steps: int = 10_000) -> list[Event]:
+    events: list[Event] = []
+    for _ in range(most_steps):
+        if not engine.busy:
+            return events
+        events += engine.step()
+    raise AssertionError("the engine never came to rest")
+
+
+def joined(events: Iterable[Event], request: int) -> Output:
+    own = [event for event in events if event.request == request]
+    last = own[-1]
+    assert [event.finish_reason for event in own[:-1]] == [None] * (len(own) - 1)
+    assert last.finish_reason is not None
+    assert last.statistics is not None
+    tokens = tuple(token for event in own for token in event.tokens)
+    text = "".join(event.text for event in own)
+    return Output(tokens, text, last.finish_reason, last.stop, last.statistics)
+
+
+def run(engine: Engine, *prompts: Sequence[int], **sampling: Any) -> list[Output]:
+    """One output per prompt, all submitted at once."""
+    options = SamplingOptions(**{"seed": 1, **sampling})
+    ids = [engine.submit(Request(prompt, options)) for prompt in prompts]
+    events = drain(engine)
+    return [joined(events, identity) for identity in ids]
+
+
+def check_counts(statistics: Statistics) -> None:
+    """The conservation laws of design.md section 4."""
+    s = statistics
+    assert s.drafted >= s.tested >= s.accepted >= 0
+    assert s.accepted + s.target_passes == s.emitted + s.discarded
+    assert s.verification_steps <= s.target_passes
+    assert (s.acceptance_rate is None) == (s.drafted == 0)
+    for r in s.rounds:
+        assert r.proposed >= r.drafted >= r.tested >= r.accepted
+        assert 0 <= r.reached - r.accepted <= 1
+        assert 1 <= r.emitted <= r.accepted + 1
+        assert r.discarded == 0 or r is s.rounds[-1]

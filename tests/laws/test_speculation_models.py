@@ -1,0 +1,145 @@
+"""Speculation never changes the output of a real program: tiny models of every architecture, and
+twenty prompts on three models of the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders import tiny_model
+from drafters_for_tests import HostileDrafter, ScriptedDrafter
+from engines import Output, check_counts, run
+from slipstream.drafters import create
+from slipstream.drafters.base import Drafter
+from slipstream.drafters.none import NoDrafter
+from slipstream.engine.controller import DoublingController
+from slipstream.engine.engine import Engine
+from slipstream.loading import LoadedModel, load_model
+from slipstream.options import EngineOptions, ModelOptions, SpeculationOptions
+from slipstream.verify.matching import Matching
+
+pytestmark = pytest.mark.native
+
+PARALLEL = 4
+EAGER = SpeculationOptions(
+    ngram_simple_size_n=3,
+    ngram_simple_size_m=8,
+    ngram_mod_n_match=3,
+    ngram_mod_n_min=1,
+    ngram_mod_n_max=12,
+)
+SAMPLINGS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "0.8": {"temperature": 0.8, "seed": 1234, "top_p": 0.95, "repetition_penalty": 1.1},
+}
+DRAFTERS: dict[str, Callable[[int, list[list[int]]], Drafter]] = {
+    "ngram-simple": lambda _, __: create(["ngram-simple"], EAGER),
+    "ngram-mod": lambda _, __: create(["ngram-mod"], EAGER),
+    "hostile": lambda vocabulary, truth: HostileDrafter(vocabulary, 5, truth),
+    "scripted": lambda _, truth: ScriptedDrafter(truth),
+}
+
+
+@dataclass
+class Subject:
+    """A loaded model and what plain decoding, one request at a time, makes of its prompts."""
+
+    loaded: LoadedModel
+    prompts: list[list[int]]
+    length: int
+    plain: dict[str, list[Output]] = field(default_factory=dict)
+
+    def engine(self, drafter: Drafter, parallel: int) -> Engine:
+        return Engine(
+            self.loaded.program,
+            self.loaded.tokenizer,
+            drafter=drafter,
+            verifier=Matching(),
+            context=self.loaded.context,
+            options=EngineOptions(parallel=parallel),
+            controller=DoublingController(first=8),
+        )
+
+    def decode(self, drafter: Drafter, parallel: int, sampling: str) -> list[Output]:
+        engine = self.engine(drafter, parallel)
+        options = SAMPLINGS[sampling]
+        return run(engine, *self.prompts, max_tokens=self.length, logprobs=1, **options)
+
+    def check(self, name: str, sampling: str) -> None:
+        """Equality with plain decoding, several sequences in a step."""
+        if sampling not in self.plain:
+            self.plain[sampling] = self.decode(NoDrafter(), 1, sampling)
+        plain = self.plain[sampling]
+        truth = [[*p, *output.ids] for p, output in zip(self.prompts, plain, strict=True)]
+        drafter = DRAFTERS[name](self.loaded.graph.vocabulary, truth)
+        drafted = self.decode(drafter, PARALLEL, sampling)
+        for prompt, expected, found in zip(self.prompts, plain, drafted, strict=True):
+            assert found.visible() == expected.visible(), prompt
+            check_counts(found.statistics)
+        if name in ("hostile", "scripted"):
+            assert sum(output.statistics.accepted for output in drafted) > len(self.prompts)
+        assert self.loaded.memory.bytes() == 0
+
+
+def subject(model: str, context: int, texts: Sequence[str], length: int) -> Subject:
+    options = ModelOptions(model=model, context=context)
+    loaded = load_model(options, EngineOptions(parallel=PARALLEL))
+    prompts = [loaded.tokenizer.encode(text) for text in texts]
+    return Subject(loaded, prompts, length)
+
+
+# a page of keys has 64 positions and the window of tiny gemma3 has 16
+TINY_TEXTS = ("a", "to be or not to be, " * 3, "0123456789" * 6, "x y " * 35)
+
+
+@pytest.fixture(scope="module", params=["llama", "qwen2", "qwen3", "gemma3"])
+def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    path = tmp_path_factory.mktemp("tiny") / f"{request.param}.gguf"
+    return subject(str(tiny_model(path, request.param)), 256, TINY_TEXTS, 40)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_tiny_models(tiny: Subject, name: str, sampling: str) -> None:
+    tiny.check(name, sampling)
+
+
+TEXTS = (
+    "The capital of France is",
+    "Once upon a time, in a village by the sea,",
+    "def fibonacci(n):\n    if n < 2:\n        return n\n",
+    "1, 2, 3, 4, 5, 6, 7, 8,",
+    "red green blue red green blue red green blue red",
+    '{"name": "Ada", "age": 36}\n{"name": "Alan", "age": 41}\n{"name":',
+    "Q: What is 17 + 25?\nA:",
+    "| city | country |\n|---|---|\n| Paris | France |\n| Rome | Italy |\n|",
+    "The quick brown fox jumps over the lazy dog. The quick brown fox",
+    "Die Katze sitzt auf der Matte, und der Hund",
+    "SELECT name, age FROM people WHERE",
+    "To make bread you need flour, water, salt and yeast. First,",
+    "Dear Sir or Madam,\n\nI am writing to",
+    "import numpy as np\n\ndef mean(values):",
+    "日本の首都は東京です。フランスの首都は",
+    "- apples\n- pears\n- plums\n-",
+    "for i in range(10):\n    print(i)\nfor j in range(10):\n    print(",
+    "She said: “I will go.” He said: “",
+    "x = 1\ny = 2\nz = 3\nx = 1\ny = 2\nz =",
+    "In physics, energy is the capacity to do work. In",
+)
+
+
+@pytest.fixture(scope="module", params=["smollm2-135m", "gemma-3-270m", "qwen2.5-coder-0.5b"])
+def real(request: pytest.FixtureRequest, model_path: Callable[[str], Path]) -> Subject:
+    return subject(str(model_path(request.param)), 256, TEXTS, 24)
+
+
+@pytest.mark.model
+@pytest.mark.slow
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_models_of_the_catalogue(real: Subject, name: str, sampling: str) -> None:
+    real.check(name, sampling)
