@@ -1,5 +1,5 @@
-// AVX-512 on a CPU without it, for the bit checks only: SIMDe, plus the intrinsics it lacks, each as
-// two 256-bit halves. Never part of a shipped build.
+// AVX-512 on a CPU without it, for the bit checks only: SIMDe, plus the intrinsics it lacks, each
+// as two 256-bit halves. Never part of a shipped build.
 #pragma once
 
 #define SIMDE_ENABLE_NATIVE_ALIASES

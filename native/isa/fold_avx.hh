@@ -1,7 +1,7 @@
-// The fold of 16 virtual lanes below its first step, in 256-bit registers: shared by the x86 levels.
+// The fold of 16 virtual lanes after its first step, in 256-bit registers: shared by x86 levels.
 #pragma once
 
-#define SLIPSTREAM_INLINE inline __attribute__((always_inline))
+#include "inlining.hh"
 
 namespace slipstream::SLIPSTREAM_LEVEL {
 

@@ -31,7 +31,9 @@ struct U64x8 {
 
 SLIPSTREAM_INLINE F32x16 set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 SLIPSTREAM_INLINE F32x16 zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
-SLIPSTREAM_INLINE F32x16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+SLIPSTREAM_INLINE F32x16 load(const float* p) {
+  return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
 SLIPSTREAM_INLINE void pin(F32x16& v) { asm("" : "+x"(v.low), "+x"(v.high)); }
 SLIPSTREAM_INLINE void store(float* p, F32x16 v) {
   _mm256_storeu_ps(p, v.low);

@@ -1,13 +1,13 @@
 // 16 virtual lanes in plain C++: the meaning every other level must reproduce bit for bit.
 //
-// maximum(a, b) is a > b ? a : b (b when either is NaN) and minimum(a, b) is a < b ? a : b. The fold
-// adds lane i to lane i + 8, then i + 4, i + 2, i + 1. A fused operation is always written as fma.
+// maximum(a, b) is a > b ? a : b (b when either is NaN) and minimum(a, b) is a < b ? a : b. The
+// fold adds lane i to lane i + 8, then i + 4, i + 2, i + 1. A fused operation is written as fma.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
-#define SLIPSTREAM_INLINE inline __attribute__((always_inline))
+#include "inlining.hh"
 
 namespace slipstream::SLIPSTREAM_LEVEL {
 
@@ -229,7 +229,8 @@ SLIPSTREAM_INLINE U64x8 load_wide(const uint64_t* p) {
 }
 SLIPSTREAM_INLINE void store_wide(uint64_t* p, const U64x8& v) { memcpy(p, v.lane, sizeof v.lane); }
 SLIPSTREAM_INLINE U64x8 multiply_low_words(const U64x8& a, const U64x8& b) {
-  return each_lane<U64x8>([&](int i) { return (a.lane[i] & 0xffffffffu) * (b.lane[i] & 0xffffffffu); });
+  return each_lane<U64x8>(
+      [&](int i) { return uint64_t(uint32_t(a.lane[i])) * uint32_t(b.lane[i]); });
 }
 SLIPSTREAM_INLINE U64x8 high_words(const U64x8& v) {
   return each_lane<U64x8>([&](int i) { return v.lane[i] >> 32; });

@@ -1,8 +1,8 @@
 // Attention of the query heads of one key/value head over logical keys. Included once per level.
 //
 // Per split of 256 logical positions: scores tile by tile (16 keys, each converted from half once
-// for all rows and heads), maximum, exponentials and their sum in 16 lanes by logical position, then
-// the weighted values key after key; splits are merged in ascending order.
+// for all rows and heads), maximum, exponentials and their sum in 16 lanes by logical position,
+// then the weighted values key after key; splits are merged in ascending order.
 #pragma once
 
 #include "elementwise.hh"
@@ -81,8 +81,8 @@ inline void fill_tile(const AttentionWork& work, const AttentionTask& task, cons
   }
 }
 
-// Runs body(row, keys) with the tile holding the row's keys within [begin, begin + 16): once for all
-// rows whose keys there are identity slots, then afresh for each row that has tail keys there.
+// Runs body(row, keys) with the tile holding the row's keys within [begin, begin + 16): filled once
+// for all rows whose keys there are identity slots, then afresh for each row with tail keys there.
 template <class Body>
 SLIPSTREAM_INLINE void with_tile(const AttentionWork& work, bool values, int begin, Body body) {
   const auto is_shared = [&](int row, Range keys) { return keys.end <= work.tasks[row].identity; };
@@ -134,7 +134,8 @@ SLIPSTREAM_INLINE void dot_block(const float* queries, const float* keys, int wi
 }
 
 template <int Heads, int Keys>
-__attribute__((noinline)) void score_heads(const AttentionWork& work, size_t head, Range keys, float* weights) {
+SLIPSTREAM_OUT_OF_LINE void score_heads(const AttentionWork& work, size_t head, Range keys,
+                                        float* weights) {
   const float scale = work.tasks->scale;
   alignas(64) float folded[Heads * kTileKeys * 8];
   for (int k = 0; k < kTileKeys; k += Keys)
@@ -182,7 +183,8 @@ SLIPSTREAM_INLINE void weigh_block(const float* weights, const float* tile, Rang
 }
 
 template <int Heads, int Blocks>
-__attribute__((noinline)) void weigh_heads(const AttentionWork& work, size_t head, Range places, const float* weights) {
+SLIPSTREAM_OUT_OF_LINE void weigh_heads(const AttentionWork& work, size_t head, Range places,
+                                        const float* weights) {
   float* partial = work.partial + head * size_t(work.width);
   int i = 0;
   for (; i + Blocks * kLanes <= work.width; i += Blocks * kLanes)

@@ -1,5 +1,5 @@
-// Row maximum, log-sum-exp and the filters top-k and top-p over one row of logits. Included once per
-// level.
+// Row maximum, log-sum-exp and the filters top-k and top-p over one row of logits. Included once
+// per level.
 //
 // A NaN logit is never a candidate and has no weight.
 #pragma once

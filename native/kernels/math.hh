@@ -63,8 +63,8 @@ SLIPSTREAM_INLINE F32x16 gelu_tanh(const F32x16& x) {
   return div(x, add(set(1.0f), exp(mul(x, cubic))));
 }
 
-// log(m 2^e) = e ln 2 + log(1 + f), s = f / (2 + f), log(1 + f) = f - s (f - R), R = 2 atanh(s) / s
-// - 2. Below 1.5 ulp; -infinity at 0, NaN below 0.
+// log(m 2^e) = e ln 2 + log(1 + f), f = m - 1; log(1 + f) = f - s (f - R) with s = f / (2 + f) and
+// R = 2 atanh(s) / s - 2. Below 1 ulp; -infinity at 0, NaN below 0.
 inline double log(double x) {
   uint64_t bits;
   memcpy(&bits, &x, sizeof bits);
@@ -89,8 +89,8 @@ inline double log(double x) {
   return __builtin_fma(double(exponent), 0x1.62e42fefap-1, f - (half_square - low));
 }
 
-// sin and cos by a three-part pi/2 and Taylor series on |r| <= pi/4: absolute error below 2e-16 for
-// |x| up to 1e6 (the reduction is exact to 2^30 quadrants).
+// sin and cos by a two-part pi/2 (106 bits, fused) and Taylor series on |r| <= pi/4: absolute error
+// below 3e-16 for |x| up to 2^30.
 inline void sine_cosine(double x, double* sine, double* cosine) {
   constexpr double shifter = 0x1.8p52;
   const double shifted = __builtin_fma(x, 0x1.45f306dc9c883p-1, shifter);

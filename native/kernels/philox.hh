@@ -38,8 +38,8 @@ SLIPSTREAM_INLINE U64x8 mixed(const U64x8& product, const U64x8& word, uint64_t 
 }
 
 // Out of line, because two interleaved copies do not fit 16 registers.
-__attribute__((noinline)) void first_words_eight(const PhiloxStream& stream,
-                                                 const uint64_t* tokens, uint64_t* words) {
+SLIPSTREAM_OUT_OF_LINE void first_words_eight(const PhiloxStream& stream, const uint64_t* tokens,
+                                              uint64_t* words) {
   const U64x8 multiplier0 = set_wide(kPhiloxMultiplier[0]);
   const U64x8 multiplier1 = set_wide(kPhiloxMultiplier[1]);
   // Rounds 0, 1 and 2, with words 0 and 1, then 3 constant.

@@ -66,8 +66,8 @@ struct VectorKernels {
   void (*store_half)(const float* x, int n, uint16_t* out);
   void (*load_half)(const uint16_t* x, int n, float* out);
   void (*attention)(const AttentionTask& task);
-  // Rows of one sequence that differ only in query, first, identity, tail and out: a key or value is
-  // converted once for all of them. The bits of each row are those of `attention`.
+  // Rows of one sequence that differ only in query, first, identity, tail and out: a key or value
+  // is converted once for all of them. The bits of each row are those of `attention`.
   void (*attention_rows)(const AttentionTask* tasks, int rows);
 
   // Sampling over one row of logits. Ties go to the lowest id.

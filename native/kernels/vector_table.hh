@@ -1,4 +1,4 @@
-// The table of one level: a translation unit defines SLIPSTREAM_LEVEL, includes its lanes, then this.
+// The table of one level: its translation unit first defines SLIPSTREAM_LEVEL and includes lanes.
 #pragma once
 
 #include "attention.hh"

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any
 
 from slipstream import drafters
+from slipstream.backends.base import Progress
 from slipstream.chat import ChatTemplate, Message, encode_chat
 from slipstream.engine.controller import DoublingController
 from slipstream.engine.engine import Engine
@@ -92,6 +93,7 @@ class Model:
 
     Args:
         model: a path, a catalogue name or ``owner/repo:file``.
+        progress: called with (weight bytes done, weight bytes in all) while it loads.
         keywords: fields of ``ModelOptions``, ``EngineOptions`` and ``SpeculationOptions``; the
             last are defaults that a call may override.
 
@@ -101,7 +103,7 @@ class Model:
         OperationError: memory or the backend is missing.
     """
 
-    def __init__(self, model: str, **keywords: Any) -> None:
+    def __init__(self, model: str, *, progress: Progress | None = None, **keywords: Any) -> None:
         for_model, for_engine, for_speculation = spread(
             {"model": str(model), **keywords}, ModelOptions, EngineOptions, SpeculationOptions
         )
@@ -109,7 +111,7 @@ class Model:
         self.engine_options = from_mapping(EngineOptions, for_engine)
         self.speculation = from_mapping(SpeculationOptions, for_speculation)
         drafters.check_names(self.speculation.type)
-        self.loaded = load_model(self.options, self.engine_options)
+        self.loaded = load_model(self.options, self.engine_options, progress)
         self.tokenizer = self.loaded.tokenizer
         self._lock = Lock()
         self._mailboxes: dict[SpeculationOptions, Mailbox] = {}

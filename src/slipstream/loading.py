@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipstream.backends.base import Backend, Program, Weights
+from slipstream.backends.base import Backend, Program, Progress, Weights
 from slipstream.catalog import locate
 from slipstream.dispatch.fuse import fuse
 from slipstream.errors import OptionError
@@ -37,8 +38,13 @@ class LoadedModel:
     context: int
 
 
-def load_model(options: ModelOptions, engine: EngineOptions) -> LoadedModel:
-    """Open, build, fuse, load and compile.
+def load_model(
+    options: ModelOptions, engine: EngineOptions, progress: Progress | None = None
+) -> LoadedModel:
+    """Open, build, fuse, load and compile; the vocabulary is built beside the weights.
+
+    Args:
+        progress: called with (weight bytes done, weight bytes in all).
 
     Raises:
         InputError: the model cannot be found or run, or an option does not fit it.
@@ -49,10 +55,12 @@ def load_model(options: ModelOptions, engine: EngineOptions) -> LoadedModel:
     graph = fuse(build_graph(file))
     context = _context(options, graph)
     backend = open_backend(options)
-    weights = backend.load(file, graph)
+    with ThreadPoolExecutor(1) as beside:
+        building = beside.submit(build_tokenizer, file.metadata)
+        weights = backend.load(file, graph, progress)
+        tokenizer = building.result()
     memory = AttentionMemory(graph, context, engine.parallel)
     program = backend.compile(graph, weights, memory)
-    tokenizer = build_tokenizer(file.metadata)
     return LoadedModel(path, file, tokenizer, graph, backend, weights, memory, program, context)
 
 

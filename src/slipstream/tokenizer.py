@@ -90,10 +90,9 @@ class Tokenizer:
         Raises:
             TokenizerError: an id is outside the vocabulary.
         """
-        pieces = b"".join(self.token_bytes(token, skip_special=skip_special) for token in ids)
-        text = pieces.decode("utf-8", "replace")
-        ordinary = next((token for token in ids if not self.is_control(token)), None)
-        if self._vocabulary.add_space_prefix and ids and ordinary == ids[0]:
+        shown = [token for token in ids if not (skip_special and self.is_control(token))]
+        text = b"".join(map(self.token_bytes, shown)).decode("utf-8", "replace")
+        if self._vocabulary.add_space_prefix and shown and not self.is_control(shown[0]):
             return text.removeprefix(" ")
         return text
 

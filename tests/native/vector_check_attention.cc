@@ -154,7 +154,7 @@ void check_paths(const VectorKernels& kernels, const Problem& problem, int first
     std::shuffle(slots.begin(), slots.end(), generator());
     slots.resize(size_t(tail_count));
     expect(same(attend(kernels, problem, place(problem, identity, slots), first), chain),
-           "%s: path of %d after %d keys differs from the chain", kernels.isa, tail_count, identity);
+           "%s: path of %d after %d keys is not the chain", kernels.isa, tail_count, identity);
   }
 }
 
@@ -209,7 +209,8 @@ void check_rows(const VectorKernels& kernels, int heads, int head_dim, int prefi
 void check_hostile(int head_dim) {
   Problem problem(3, head_dim, 300);
   for (size_t i = 0; i < problem.keys.size(); i += 97) problem.keys[i] = uint16_t(generator()());
-  for (size_t i = 0; i < problem.values.size(); i += 89) problem.values[i] = uint16_t(0x7c00 + i % 3);
+  for (size_t i = 0; i < problem.values.size(); i += 89)
+    problem.values[i] = uint16_t(0x7c00 + i % 3);
   check_levels(problem, 0);
   problem.query[0] = NAN, problem.query[1] = INFINITY;
   check_levels(problem, 17);
@@ -233,7 +234,8 @@ void check_attention() {
     }
     for (const auto* level : levels())
       for (int prefix : {0, 50, 250, 300})
-        for (int window : {0, 60}) check_rows(*level, head_dim == 64 ? 3 : 2, head_dim, prefix, window);
+        for (int window : {0, 60})
+          check_rows(*level, head_dim == 64 ? 3 : 2, head_dim, prefix, window);
     check_hostile(head_dim);
   }
   const Problem odd(5, 100, 200);  // a head width that is no multiple of 16

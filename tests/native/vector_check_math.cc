@@ -222,8 +222,10 @@ Floats all_outputs(const VectorKernels& kernels, const Floats& a, const Floats& 
   kernels.tanh(a.data(), n, place());
   kernels.sigmoid(a.data(), n, place());
   for (size_t row = 0; row < 12; ++row)
-    for (size_t i = 0; i < guard; ++i)
-      expect(out[row * (a.size() + guard) + a.size() + i] == 7.0f, "write past the end, row %zu", row);
+    for (size_t i = 0; i < guard; ++i) {
+      const float after = out[row * (a.size() + guard) + a.size() + i];
+      expect(after == 7.0f, "row %zu is written past its end", row);
+    }
   return out;
 }
 

@@ -98,7 +98,8 @@ void check_row(const Floats& logits, const char* what, int repeats) {
       {1.0f, 0, 1.0f, 0.0f, 0, 0},  {0.8f, 40, 1.0f, 0.0f, 0, 0},   {1.0f, 0, 0.95f, 0.0f, 0, 0},
       {1.5f, 0, 1.0f, 0.05f, 0, 0}, {0.7f, 20, 0.8f, 0.0f, 0, 0},   {1.0f, 50, 0.9f, 0.02f, 0, 0},
       {9.0f, 1, 1.0f, 0.0f, 0, 0},  {0.01f, 0, 0.999f, 0.0f, 0, 0}, {20.f, 3000, 0.3f, 0.0f, 0, 0},
-      {50.f, 0, 0.5f, 1e-3f, 0, 0}, {1.0f, 0, 0.0f, 0.0f, 0, 0},    {1.0f, 0, 1.0f, 1.0f, 0, 0}};
+      {50.f, 0, 0.5f, 1e-3f, 0, 0}, {1.0f, 0, 0.0f, 0.0f, 0, 0},    {1.0f, 0, 1.0f, 1.0f, 0, 0},
+      {30.f, 0, 0.95f, 0.0f, 0, 0}};
   for (SampleParameters parameters : filters)
     for (int i = 0; i < repeats; ++i) {
       parameters.seed = generator()();
@@ -125,7 +126,8 @@ void check_reductions(const Floats& logits, const char* what) {
     const int token = level->argmax(logits.data(), int(logits.size()));
     expect(token == best, "%s: argmax of %s is %d, not %d", level->isa, what, token, best);
     const double value = level->log_sum_exp(logits.data(), int(logits.size()));
-    expect(std::memcmp(&value, &first, sizeof value) == 0, "%s: log_sum_exp of %s", level->isa, what);
+    const bool equal = std::memcmp(&value, &first, sizeof value) == 0;
+    expect(equal, "%s: log_sum_exp of %s", level->isa, what);
     // Each float exponential is off by 1.2 ulp plus half an ulp of its argument.
     const double slack = 2.5 * 0x1p-23 * (1.0 + 1e-2 * std::fabs(peak));
     expect(value == exact || std::fabs(value - exact) <= slack, "log_sum_exp of %s off by %g", what,
@@ -141,6 +143,23 @@ Floats quantised(Floats logits, float step) {
 Floats with_specials(Floats logits) {
   constexpr float specials[] = {NAN, -INFINITY, 0.0f, -0.0f};
   for (size_t i = 0; i < logits.size(); i += 3) logits[i] = specials[i / 3 % 4];
+  return logits;
+}
+
+// One peak, and 15 % of the mass more than 12 below it.
+Floats far_mass() {
+  Floats logits = normal(40000, 0.2f);
+  for (float& value : logits) value -= 12.6f;
+  logits[12345] = 0.0f;
+  return logits;
+}
+
+// Half of the tokens 2e-6 above the logit at which a min-p of 0.05 cuts, half as far below.
+Floats near_min_p() {
+  Floats logits(200);
+  const double cut = std::log(double(0.05f));
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = float(cut + (i % 2 ? 2e-6 : -2e-6));
+  logits[100] = 0.0f;
   return logits;
 }
 
@@ -169,6 +188,8 @@ void check_sampling() {
   infinite[70] = infinite[31] = INFINITY;
   check_both(infinite, "plus infinity", 4);
   check_both(normal(151936, 3.0f), "large vocabulary", 2);
+  check_both(far_mass(), "mass far below the maximum", 4);
+  check_row(near_min_p(), "logits beside the min-p boundary", 8);
 }
 
 }  // namespace slipstream::check

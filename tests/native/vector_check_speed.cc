@@ -14,7 +14,8 @@ double best_microseconds(int repeats, Body body) {
   for (int i = 0; i < repeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
     body(i);
-    const std::chrono::duration<double, std::micro> spent = std::chrono::steady_clock::now() - start;
+    const auto end = std::chrono::steady_clock::now();
+    const std::chrono::duration<double, std::micro> spent = end - start;
     best = std::min(best, spent.count());
   }
   return best;
@@ -62,10 +63,26 @@ void time_attention(const VectorKernels& kernels, int heads, int head_dim, int k
   task.page_stride = size_t(kPagePositions * head_dim), task.pages = pages.data();
   task.identity = keys, task.scratch = scratch.data(), task.out = out.data();
   const std::vector<AttentionTask> tasks(size_t(rows), task);
-  const double spent = best_microseconds(repeats, [&](int) { kernels.attention_rows(tasks.data(), rows); });
-  std::printf("  attention rows %d heads %d dim %3d keys %5d %9.1f us %6.2f GB/s %6.1f GFLOP/s\n", rows,
-              heads, head_dim, keys, spent, 4e-3 * double(size) / spent,
-              4e-3 * double(size) * heads * rows / spent);
+  const double spent =
+      best_microseconds(repeats, [&](int) { kernels.attention_rows(tasks.data(), rows); });
+  const double bytes = 4.0 * double(size);
+  std::printf("  attention rows %d heads %d dim %3d keys %5d %9.1f us %6.2f GB/s %6.1f GFLOP/s\n",
+              rows, heads, head_dim, keys, spent, 1e-3 * bytes / spent,
+              1e-3 * bytes * heads * rows / spent);
+}
+
+void time_rows(const VectorKernels& kernels) {
+  const Floats x = normal(8960), y = normal(8960);
+  Floats out(8960);
+  const auto time_gated = [&](Activation activation) {
+    return best_microseconds(
+        50, [&](int) { kernels.gated(activation, x.data(), y.data(), 8960, out.data()); });
+  };
+  std::printf("  silu 8960 %.2f us, gelu 8960 %.2f us\n", time_gated(Activation::silu),
+              time_gated(Activation::gelu_tanh));
+  std::printf("  rms_norm 1536 %.2f us\n", best_microseconds(50, [&](int) {
+                kernels.rms_norm(x.data(), y.data(), 1e-6f, 1, 1536, out.data());
+              }));
 }
 
 }  // namespace
@@ -79,11 +96,7 @@ void time_kernels() {
       for (int head_dim : {64, 128, 256})
         for (int heads : {1, 3, 6}) time_attention(*level, heads, head_dim, keys, 1, fast ? 20 : 1);
     time_attention(*level, 6, 128, 4096, 4, fast ? 20 : 1);
-    Floats x = normal(8960), y = normal(8960), out(8960);
-    std::printf("  rms_norm 1536 %.2f us, silu 8960 %.2f us, gelu 8960 %.2f us\n",
-                best_microseconds(50, [&](int) { level->rms_norm(x.data(), y.data(), 1e-6f, 1, 1536, out.data()); }),
-                best_microseconds(50, [&](int) { level->gated(Activation::silu, x.data(), y.data(), 8960, out.data()); }),
-                best_microseconds(50, [&](int) { level->gated(Activation::gelu_tanh, x.data(), y.data(), 8960, out.data()); }));
+    time_rows(*level);
   }
 }
 

@@ -47,7 +47,7 @@ MakeModel = Callable[..., Model]
 def make(monkeypatch: pytest.MonkeyPatch) -> MakeModel:
     """Builds a Model whose loading is replaced."""
 
-    def load(options: Any, _: Any) -> SimpleNamespace:
+    def load(options: Any, *_: Any) -> SimpleNamespace:
         return SimpleNamespace(
             program=program,
             tokenizer=LetterTokenizer(),

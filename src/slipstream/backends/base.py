@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from slipstream.gguf import GGUFFile
 from slipstream.graph import Graph
 from slipstream.memory.base import Memory
+
+Progress = Callable[[int, int], None]
+"""Called with (weight bytes done, weight bytes in all)."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,6 @@ class Backend(Protocol):
     name: str
     row_invariant: Mapping[str, bool]  # per op kind: does design.md's row law hold
 
-    def load(self, file: GGUFFile, graph: Graph) -> Weights: ...
+    def load(self, file: GGUFFile, graph: Graph, progress: Progress | None = None) -> Weights: ...
 
     def compile(self, graph: Graph, weights: Weights, memory: Memory) -> Program: ...

@@ -14,7 +14,7 @@ import numpy as np
 
 from slipstream.backends import _reference_ops as arithmetic
 from slipstream.backends._reference_weights import KEPT_BYTES, Floats, ReferenceWeights
-from slipstream.backends.base import Outputs, Step, Weights
+from slipstream.backends.base import Outputs, Progress, Step, Weights
 from slipstream.dispatch.structure import matrices, reads
 from slipstream.errors import BackendError, RequestError
 from slipstream.gguf import GGUFFile
@@ -66,7 +66,12 @@ class ReferenceBackend:
         self._integer_activations = integer_activations
         self._kept_bytes = kept_bytes
 
-    def load(self, file: GGUFFile, graph: Graph) -> ReferenceWeights:
+    def load(
+        self,
+        file: GGUFFile,
+        graph: Graph,
+        progress: Progress | None = None,  # noqa: ARG002  (nothing is read before it is used)
+    ) -> ReferenceWeights:
         return ReferenceWeights(file, _step_bytes(file, graph), self._kept_bytes)
 
     def compile(self, graph: Graph, weights: Weights, memory: Memory) -> ReferenceProgram:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -36,6 +37,9 @@ BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point. Exit codes: a user's mistake 2, a failure around us 1, Ctrl-C 130."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 is no failure
     try:
         code = dispatch(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()

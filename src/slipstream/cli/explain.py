@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slipstream.cli.flags import add_flags, options
@@ -37,14 +37,45 @@ def execute(arguments: argparse.Namespace) -> int:
     count = None if arguments.rows is None else parse_row_count(arguments.rows)
     classes = ROW_CLASSES if count is None else (row_class(count),)
     fetch_if_wanted(model_options.model)
-    native = model_options.backend == "cpu"
-    record = _explain(model_options, classes) if native else _reference(model_options)
-    surprises = _observe(model_options, classes, count, record) if arguments.observe else []
-    if not arguments.observe:
+    predicted, record = _predict(model_options, classes)
+    differences: list[str] = []
+    if arguments.observe:
+        observed = _observe(model_options, [count or rows.first for rows in classes], classes)
+        record["observed"] = dict(observed)
+        differences = _compare(predicted, observed)
+    else:
         print(f"\n{_PREDICTION}")
     if arguments.json:
         print_json(record)
-    return 1 if surprises else 0
+    return 1 if differences else 0
+
+
+def _predict(
+    model_options: ModelOptions, classes: Sequence[RowClass]
+) -> tuple[frozenset[str], dict[str, Any]]:
+    """Print the plan; returns the paths it names (none for NumPy) and the record."""
+    if model_options.backend == "reference":
+        print(f"{model_options.model} on the reference backend\n\n{_NUMPY}")
+        head = {"model": model_options.model, "backend": "reference", "isa": "numpy"}
+        rest = {"isa_reason": _NUMPY, "exact": False, "rows": [], "observed": None}
+        return frozenset(), head | rest
+    from slipstream.backends.cpu import CpuBackend
+    from slipstream.cli.plan_groups import group_choices
+    from slipstream.dispatch.select import select
+
+    graph = _graph(model_options.model)
+    isa, why = _level(model_options.isa)
+    plan = select(graph, isa, _native_types())
+    choices = [row for rows in classes for row in plan.rows(rows)]
+    groups = group_choices(choices)
+    varying = [kind for kind, holds in CpuBackend.row_invariant.items() if not holds]
+    print(printable(f"{model_options.model} ({graph.architecture}) on cpu, level {isa}: {why}"))
+    _print_groups(groups)
+    print(f"exact: {'not guaranteed (' + ', '.join(varying) + ')' if varying else 'every op'}")
+    head = {"model": model_options.model, "backend": "cpu", "isa": isa, "isa_reason": why}
+    rows = [group.to_mapping() for group in groups]
+    paths = frozenset(f"{row.kernel}/{row.rows.name}" for row in choices if row.kernel)
+    return paths, head | {"exact": not varying, "rows": rows, "observed": None}
 
 
 def _graph(model: str) -> Graph:
@@ -55,42 +86,6 @@ def _graph(model: str) -> Graph:
 
     with open_gguf(locate(model)) as file:
         return fuse(build_graph(file))
-
-
-def _reference(model_options: ModelOptions) -> dict[str, Any]:
-    print(f"{model_options.model} on the reference backend\n\n{_NUMPY}")
-    return {
-        "model": model_options.model,
-        "backend": "reference",
-        "isa": "numpy",
-        "exact": False,
-        "rows": [],
-        "observed": None,
-    }
-
-
-def _explain(model_options: ModelOptions, classes: Iterable[RowClass]) -> dict[str, Any]:
-    from slipstream.backends.cpu import CpuBackend
-    from slipstream.cli.plan_groups import group_choices
-    from slipstream.dispatch.select import select
-
-    graph = _graph(model_options.model)
-    isa, why = _level(model_options.isa)
-    plan = select(graph, isa, _native_types())
-    groups = group_choices(row for rows in classes for row in plan.rows(rows))
-    varying = [kind for kind, holds in CpuBackend.row_invariant.items() if not holds]
-    print(printable(f"{model_options.model} ({graph.architecture}) on cpu, level {isa}: {why}"))
-    _print_groups(groups)
-    print(f"exact: {'not guaranteed (' + ', '.join(varying) + ')' if varying else 'every op'}")
-    return {
-        "model": model_options.model,
-        "backend": "cpu",
-        "isa": isa,
-        "isa_reason": why,
-        "exact": not varying,
-        "rows": [group.to_mapping() for group in groups],
-        "observed": None,
-    }
 
 
 def _level(asked: str | None) -> tuple[str, str]:
@@ -126,29 +121,37 @@ def _print_groups(groups: Iterable[Group]) -> None:
 
 
 def _observe(
-    model_options: ModelOptions,
-    classes: Iterable[RowClass],
-    count: int | None,
-    record: dict[str, Any],
-) -> list[str]:
-    """Run a pass of each class and print what ran; returns paths that the plan does not name."""
+    model_options: ModelOptions, counts: Sequence[int], classes: Sequence[RowClass]
+) -> Mapping[str, int]:
+    """Run a pass of each row count and print what ran."""
     from slipstream.cli.opening import open_program
     from slipstream.measure.rows import observe
 
-    loaded = open_program(model_options)
-    observed = observe(loaded, [count or rows.first for rows in classes])
-    record["observed"] = dict(observed)
-    print("\nobserved path, and how often it ran:\n")
-    print(table(["path", "count"], sorted(observed.items())))
-    surprises = _surprises(record, observed)
-    if record["rows"]:
-        print("\nobserved as predicted" if not surprises else "\nNOT predicted: ", end="")
-        print(", ".join(surprises))
-    return surprises
+    observed = observe(open_program(model_options), counts)
+    print("\nobserved path: how often each kernel ran\n")
+    if model_options.backend == "reference":
+        print(table(["kernel", "count"], sorted(observed.items())))
+        return observed
+    kernels = sorted({path.rpartition("/")[0] for path in observed})
+    lines = [
+        [kernel, *(observed.get(f"{kernel}/{rows.name}", 0) for rows in classes)]
+        for kernel in kernels
+    ]
+    print(table(["kernel", *(rows.name for rows in classes)], lines))
+    return observed
 
 
-def _surprises(record: Mapping[str, Any], observed: Mapping[str, int]) -> list[str]:
-    predicted = {row["kernel"] for row in record["rows"]}
+def _compare(predicted: frozenset[str], observed: Mapping[str, int]) -> list[str]:
+    """Print whether the prediction held; returns the paths in which it did not.
+
+    Parts of an op that dispatch does not choose, such as the preparation of inputs, are passed
+    over: no predicted kernel has their name.
+    """
     if not predicted:
         return []
-    return sorted(path for path in observed if path.rpartition("/")[0] not in predicted)
+    chosen = {path.partition("/")[0] for path in predicted}
+    ran = {path for path in observed if path.partition("/")[0] in chosen}
+    differences = [f"{path} ran, not predicted" for path in sorted(ran - predicted)]
+    differences += [f"{path} predicted, did not run" for path in sorted(predicted - ran)]
+    print("\n" + "\n".join(differences or ["observed as predicted"]))
+    return differences

@@ -47,7 +47,12 @@ def open_model(model: ModelOptions, speculation: SpeculationOptions | None = Non
     keywords = msgspec.structs.asdict(model)
     if speculation is not None:
         keywords |= msgspec.structs.asdict(speculation)
-    return Model(keywords.pop("model"), **keywords)
+    with progress_bar() as progress:
+        return Model(
+            keywords.pop("model"),
+            progress=lambda done, total: progress(done, total, "loading"),
+            **keywords,
+        )
 
 
 def open_program(model: ModelOptions) -> LoadedModel:
@@ -55,4 +60,7 @@ def open_program(model: ModelOptions) -> LoadedModel:
     from slipstream.loading import load_model
 
     fetch_if_wanted(model.model)
-    return load_model(model, EngineOptions())
+    with progress_bar() as progress:
+        return load_model(
+            model, EngineOptions(), lambda done, total: progress(done, total, "loading")
+        )

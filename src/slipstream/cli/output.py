@@ -13,6 +13,7 @@ from typing import Any
 ProgressCallback = Callable[[int, int | None, str], None]
 
 _QUIET_S = 1.0  # what ends sooner shows no bar
+_LINE_S = 2.0  # seconds between plain lines
 _TINT, _PLAIN = "\x1b[32m", "\x1b[0m"
 # Control characters would let a model or a file drive the terminal; each has a visible picture.
 _PICTURES = {code: 0x2400 + code for code in range(0x20) if code not in (0x09, 0x0A)}
@@ -45,7 +46,7 @@ def tinted(text: str) -> str:
 
 @contextlib.contextmanager
 def progress_bar(unit: str = "bytes") -> Iterator[ProgressCallback]:
-    """A progress bar on a terminal, plain lines every 10 % elsewhere (stderr in both cases).
+    """On stderr: a progress bar on a terminal, elsewhere a plain line every two seconds.
 
     Nothing is shown of what ends within a second.
 
@@ -86,15 +87,17 @@ def _bar(unit: str) -> Iterator[ProgressCallback]:
 
 
 def _plain_lines(unit: str) -> ProgressCallback:
-    shown: dict[str, int] = {}
+    last_line = -_LINE_S
 
     def update(done: int, total: int | None, label: str) -> None:
-        tenth = 10 * done // total if total else -1
-        if shown.get(label) != tenth:
-            shown[label] = tenth
-            amount = f"{done / 1e6:.0f} MB" if unit == "bytes" else f"{done} {unit}"
-            share = f" ({10 * tenth} %)" if total else ""
-            print(f"{label}: {amount}{share}", file=sys.stderr, flush=True)
+        nonlocal last_line
+        now = time.monotonic()
+        if now - last_line < _LINE_S:
+            return
+        last_line = now
+        amount = f"{done / 1e6:.0f} MB" if unit == "bytes" else f"{done} {unit}"
+        share = f" ({100 * done // total} %)" if total else ""
+        print(f"{label}: {amount}{share}", file=sys.stderr, flush=True)
 
     return update
 

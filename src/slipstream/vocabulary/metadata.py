@@ -18,8 +18,9 @@ REMEDY: Final = "Convert the model again with a current converter, or use anothe
 END_TEXTS: Final = frozenset(
     """<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn>
     <|endoftext|> <|end_of_text|> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <eos> </s>
-    <end_of_utterance> <｜end▁of▁sentence｜> <|fim_pad|> <fim-pad> <fim_pad> <PAD> <|fim_repo|>
-    <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>""".split()
+    <end_of_utterance> <\uff5cend\u2581of\u2581sentence\uff5c>
+    <|fim_pad|> <fim-pad> <fim_pad> <PAD> <|fim_repo|>
+    <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>""".split()  # noqa: SIM905
 )
 END_KEYS: Final = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 

@@ -115,7 +115,7 @@ class SentencePieceModel:
             if token is None:
                 raise TokenizerError(
                     "a vocabulary with byte tokens or an unknown token",
-                    f"no token for the character {ascii(symbol)}",
+                    f"no token for the character {symbol!a}",
                     REMEDY,
                 )
             yield token

@@ -1,7 +1,7 @@
 """Chat templates: messages to the prompt text that a model was trained on.
 
 Templates come with the model file, so they are untrusted programs: they run in a sandbox with a
-budget (``slipstream.template_sandbox``). Message contents are pasted in as text, and
+budget (``slipstream.chat.sandbox``). Message contents are pasted in as text, and
 ``encode_chat`` then finds control tokens everywhere, as llama.cpp does: a user who writes
 ``<|im_end|>`` can end their turn. A server that must prevent that rejects such contents.
 """
@@ -17,7 +17,7 @@ from slipstream.errors import TemplateError
 from slipstream.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from slipstream.template_sandbox import SandboxedTemplate
+    from slipstream.chat.sandbox import SandboxedTemplate
 
 TEMPLATE_KEY: Final = "tokenizer.chat_template"
 MAX_TEMPLATE_CHARACTERS: Final = 1 << 18
@@ -114,7 +114,7 @@ class ChatTemplate:
     @cached_property
     def _template(self) -> SandboxedTemplate:
         # Jinja takes longer to import than a small model to open, and `run` needs no template.
-        from slipstream.template_sandbox import SandboxedTemplate
+        from slipstream.chat.sandbox import SandboxedTemplate
 
         return SandboxedTemplate(self.source, self._clock)
 

@@ -13,18 +13,19 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import wraps
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from jinja2 import Environment, Template, TemplateRuntimeError, filters, nodes, pass_context
 from jinja2 import TemplateError as JinjaError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.runtime import Context, Namespace
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
+from slipstream.chat.budget import BudgetExceededError, Spending, current
 from slipstream.errors import TemplateError
-from slipstream.template_budget import BudgetExceededError, Spending, current
 
 MAX_BITS: Final = 256
 MAX_EXPONENT: Final = 64
@@ -35,12 +36,12 @@ STRING_METHODS: Final = frozenset(
     """capitalize casefold count endswith find index isalnum isalpha isdecimal isdigit islower
     isnumeric isspace istitle isupper join lower lstrip partition removeprefix removesuffix
     replace rfind rindex rpartition rsplit rstrip split splitlines startswith strip swapcase
-    title upper""".split()
+    title upper""".split()  # noqa: SIM905
 )
 FILTERS: Final = frozenset(
     """abs capitalize count d default dictsort e escape first float forceescape groupby int
     items last length list lower map max min reject rejectattr reverse round safe select
-    selectattr sort string title trim unique upper wordcount""".split()
+    selectattr sort string title trim unique upper wordcount""".split()  # noqa: SIM905
 )
 
 
@@ -78,7 +79,8 @@ class SandboxedTemplate:
 
 
 def _failed(expected: str, error: BaseException) -> TemplateError:
-    line = f" (line {error.lineno})" if isinstance(getattr(error, "lineno", None), int) else ""
+    number = getattr(error, "lineno", None)
+    line = "" if number is None else f" (line {number})"
     found = f"{type(error).__name__}: {str(error)[:500]}{line}"
     return TemplateError(expected, found, "Check the messages against the model's documentation.")
 
@@ -97,26 +99,20 @@ def concatenate(parts: Iterable[str]) -> str:
 class _Measured(NodeTransformer):
     """Routes loops through ``counted``, and lists and concatenation through their measures."""
 
-    def visit_For(self, node: nodes.For) -> nodes.For:
-        self.generic_visit(node)
-        node.iter = _filtered(node.iter, "_counted")
+    def visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> Any:
+        node = self.generic_visit(node, *args, **kwargs)
+        if isinstance(node, nodes.For):
+            node.iter = _filtered(cast(nodes.Expr, node.iter), "_counted")
+        elif isinstance(node, nodes.Concat):
+            parts = nodes.List(node.nodes, lineno=node.lineno)
+            return _filtered(parts, "_concatenated")
+        elif isinstance(node, nodes.List | nodes.Dict) or _is_tuple_value(node):
+            return _filtered(cast(nodes.Expr, node), "_measured")
         return node
 
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Filter:
-        self.generic_visit(node)
-        return _filtered(nodes.List(node.nodes, lineno=node.lineno), "_concatenated")
 
-    def visit_List(self, node: nodes.List) -> nodes.Filter:
-        self.generic_visit(node)
-        return _filtered(node, "_measured")
-
-    def visit_Dict(self, node: nodes.Dict) -> nodes.Filter:
-        self.generic_visit(node)
-        return _filtered(node, "_measured")
-
-    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:
-        self.generic_visit(node)
-        return _filtered(node, "_measured") if node.ctx == "load" else node
+def _is_tuple_value(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.Tuple) and node.ctx == "load"
 
 
 def _filtered(node: nodes.Expr, name: str) -> nodes.Filter:
@@ -135,7 +131,7 @@ class _GenerationBlock(Extension):
 
 class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "*", "**", "%"})
-    concat = staticmethod(concatenate)  # type: ignore[assignment]
+    concat = staticmethod(concatenate)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         if isinstance(obj, str):
@@ -148,12 +144,11 @@ class _Environment(ImmutableSandboxedEnvironment):
         """No `str.format`: a nested field can ask for any width."""
         return
 
-    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         current().step()
-        if isinstance(owner := getattr(obj, "__self__", None), str):
-            method = {"join": join, "replace": replace}.get(obj.__name__)
-            if method is not None:
-                return method(owner, *args, **kwargs)
+        owner, name = getattr(obj, "__self__", None), getattr(obj, "__name__", "")
+        if isinstance(owner, str) and name in MEASURED_METHODS:
+            return MEASURED_METHODS[name](owner, *args, **kwargs)
         return _measured(super().call(context, obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -215,6 +210,9 @@ def replace(value: str, old: str, new: str, count: int = -1) -> str:
     found = value.count(old) if count < 0 else min(count, value.count(old))
     current().allow(len(value) + found * len(new))
     return value.replace(old, new, count)
+
+
+MEASURED_METHODS: Final[Mapping[str, Callable[..., str]]] = {"join": join, "replace": replace}
 
 
 def to_json(

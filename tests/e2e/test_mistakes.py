@@ -1,0 +1,143 @@
+"""A user's mistake: one clear error, exit 2, never a traceback."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from builders import tiny_model
+from conftest import Command
+
+
+def refused(done: subprocess.CompletedProcess[str], *parts: str, code: int = 2) -> None:
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("error: expected "), done.stderr
+    assert done.stderr.count("\n") <= 4
+    assert "hint: " in done.stderr
+    for part in parts:
+        assert part in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["rnu"], "`slipstream run`"),
+        (["bench", "row"], "`slipstream bench rows`"),
+        (["--verson"], "--verson"),
+        (["run"], "MODEL"),
+        (["run", "MODEL"], "-p TEXT"),
+        (["run", "MODEL", "-p", "a", "b"], "several"),
+        (["run", "MODEL", "a", "b"], "`b`"),
+        (["run", "MODEL", "a", "--sepc", "none"], "`--spec`"),
+        (["run", "MODEL", "a", "--spec", "ngram-mood"], "`ngram-mod`"),
+        (["run", "MODEL", "a", "--spec", "suffix"], "suffix"),
+        (["run", "MODEL", "a", "-n", "many"], "--max-tokens"),
+        (["run", "MODEL", "a", "--temp", "-1"], "--temperature"),
+        (["run", "MODEL", "a", "--temp"], "--temp=VALUE"),
+        (["run", "MODEL", "a", "--threads", "0"], "--threads"),
+        (["run", "MODEL", "a", "--backend", "gpu"], "--backend"),
+        (["run", "MODEL", "a", "--logit-bias", "x"], "--logit-bias"),
+        (["run", "MODEL", "a", "-c", "100000", "--backend", "reference"], "4096"),
+        (["run", "MODEL", "-f", "no-such-file"], "no-such-file"),
+        (["run", "no-such-model.gguf", "a"], "no-such-model.gguf"),
+        (["run", "smolm2-135m", "a"], "`smollm2-135m`"),
+        (["run", "smollm2-135m", "a"], "slipstream pull smollm2-135m"),
+        (["chat", "MODEL", "--backend", "reference"], "chat template"),
+        (["inspect", "."], "directory"),
+        (["pull", "no-such-name"], "no-such-name"),
+        (["bench", "rows", "MODEL", "--rows", "0"], "--rows"),
+        (["bench", "rows", "MODEL", "--rounds", "none"], "--rounds"),
+        (["bench", "speculate", "MODEL", "--strata", "poetry"], "poetry"),
+    ],
+)
+def test_mistake(slipstream: Command, tiny: Path, arguments: list[str], part: str) -> None:
+    words = [str(tiny) if word == "MODEL" else word for word in arguments]
+    refused(slipstream(*words), part)
+
+
+def test_prompt_that_is_not_text(slipstream: Command, tiny: Path) -> None:
+    refused(slipstream("run", tiny, "-", stdin=b"\xff\xfe"), "UTF-8")
+
+
+def test_prompt_longer_than_the_context(slipstream: Command, tiny: Path) -> None:
+    done = slipstream(
+        *("run", tiny, "--backend", "reference", "-c", "16", "-"), stdin="x y z " * 40
+    )
+    refused(done, "at most 15 tokens")
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def text(path: Path) -> None:
+    path.write_text("this is no model\n")
+
+
+def half(path: Path) -> None:
+    tiny_model(path, "llama")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def header_only(path: Path) -> None:
+    tiny_model(path, "llama")
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def unknown_architecture(path: Path) -> None:
+    tiny_model(path, "llama", extra={"general.architecture": "mamba"})
+
+
+def no_width(path: Path) -> None:
+    tiny_model(path, "llama", extra={"llama.embedding_length": None})
+
+
+@pytest.mark.parametrize("damage", [empty, text, half, header_only, unknown_architecture, no_width])
+@pytest.mark.parametrize("verb", ["run", "bench rows"])
+def test_damaged_file(
+    slipstream: Command, tmp_path: Path, damage: Callable[[Path], None], verb: str
+) -> None:
+    path = tmp_path / "model.gguf"
+    damage(path)
+    tail = ["-p", "hi"] if verb == "run" else []
+    refused(slipstream(*verb.split(), path, *tail, "--backend", "reference"))
+
+
+def test_inspect_tells_why_a_file_does_not_run(slipstream: Command, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    unknown_architecture(path)
+    done = slipstream("inspect", path)
+    assert done.returncode == 0
+    assert "does not run here" in done.stdout
+    assert "mamba" in done.stdout
+
+
+def test_a_file_cannot_drive_the_terminal(slipstream: Command, tmp_path: Path) -> None:
+    path = tiny_model(tmp_path / "m.gguf", "llama", extra={"general.name": "\x1b]0;owned\x07"})
+    done = slipstream("inspect", path)
+    assert "owned" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert "\x07" not in done.stdout
+
+
+@pytest.mark.parametrize("answer", ["n", "", "what"])
+def test_a_missing_model_is_offered_on_a_terminal(slipstream: Command, answer: str) -> None:
+    ours, theirs = pty.openpty()
+    process = slipstream.start(
+        *("run", "smollm2-135m", "-p", "hi"), stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    while b"[y/N]" not in shown:
+        shown += os.read(ours, 4096)
+    os.write(ours, answer.encode() + b"\n")
+    assert process.wait(timeout=60) == 2
+    os.close(ours)
+    assert b"98.4 MB" in shown
+    assert b"Apache-2.0" in shown

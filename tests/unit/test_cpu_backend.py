@@ -1,0 +1,429 @@
+"""The CPU backend: loading, accounting, refusals; its arithmetic is in tests/laws."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from builders import TinyModel, tiny_model, write_gguf
+from native_runs import chain_logits, compile_graph, same_bits, step_rows
+
+pytest.importorskip("slipstream._native")
+
+from slipstream import _native
+from slipstream.backends.base import Backend, Step
+from slipstream.backends.cpu import CpuBackend, CpuProgram
+from slipstream.backends.reference import ReferenceBackend
+from slipstream.dispatch.fuse import fuse
+from slipstream.errors import BackendError, ModelFileError, OptionError, RequestError
+from slipstream.gguf import GGUFFile, open_gguf
+from slipstream.graph import Embed, Graph
+from slipstream.memory.attention import AttentionMemory
+from slipstream.models import build_graph
+
+pytestmark = pytest.mark.native
+
+TOKENS = ((np.arange(40) * 29 + 3) % 200).astype(np.int32)
+
+
+@pytest.fixture(params=[True, False], ids=["tied", "untied"])
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[GGUFFile]:
+    path = tiny_model(tmp_path / "tiny.gguf", "qwen2", tied=request.param)
+    with open_gguf(path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def graph(file: GGUFFile) -> Graph:
+    return fuse(build_graph(file))
+
+
+@pytest.fixture
+def program(file: GGUFFile, graph: Graph) -> CpuProgram:
+    compiled = compile_graph(CpuBackend(threads=2), file, graph)
+    assert isinstance(compiled, CpuProgram)
+    return compiled
+
+
+def test_it_is_a_backend() -> None:
+    backend: Backend = CpuBackend(threads=1)
+    assert backend.name == "cpu"
+    assert all(backend.row_invariant.values())
+
+
+@pytest.mark.parametrize("arguments", [{"isa": "mmx"}, {"threads": 0}, {"threads": 100_000}])
+def test_options_out_of_range(arguments: dict[str, Any]) -> None:
+    with pytest.raises(OptionError) as raised:
+        CpuBackend(**arguments)
+    assert str(next(iter(arguments.values()))) in str(raised.value)
+
+
+def test_the_environment_forces_a_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIPSTREAM_ISA", "portable")
+    assert CpuBackend(threads=1).isa == "portable"
+    monkeypatch.setenv("SLIPSTREAM_ISA", "avx1024")
+    with pytest.raises(OptionError, match="avx1024"):
+        CpuBackend(threads=1)
+    assert CpuBackend("portable", 1).isa == "portable"
+
+
+def test_weights_are_counted(file: GGUFFile, graph: Graph) -> None:
+    weights = CpuBackend(threads=1).load(file, graph)
+    embedding = next(op.weight for op in graph.ops if isinstance(op, Embed))
+    used = [info for info in file.tensors.values() if info.name != embedding.name]
+    matrices = [info for info in used if info.shape[0] > 1 and len(info.shape) > 1]
+    vectors = sum(info.nbytes for info in used if info not in matrices)
+    tied = embedding in weights.matrices
+    head = file.tensors["token_embd.weight"].nbytes if tied else 0
+    exact = sum(info.nbytes for info in matrices) + head + vectors
+    # strips are whole: up to 15 rows of padding for each matrix
+    assert exact <= weights.step_bytes < exact * 1.1
+    assert weights.step_bytes <= weights.resident_bytes <= weights.step_bytes + 4096
+    assert list(weights.embeddings) == ([] if tied else [embedding])
+    assert weights.notes == ()
+
+
+def test_source_pages_are_given_back(
+    file: GGUFFile, graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released: list[str] = []
+    monkeypatch.setattr(file, "release", released.append)
+    progress: list[tuple[int, int]] = []
+    CpuBackend(threads=1).load(file, graph, lambda done, total: progress.append((done, total)))
+    matrices = {info.name for info in file.tensors.values() if info.name.endswith(".weight")}
+    assert {name for name in matrices if "norm" not in name} == set(released)
+    assert [done for done, _ in progress] == sorted(done for done, _ in progress)
+    assert progress[-1][0] == progress[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("name", "tied"),
+    [
+        ("blk.1.ffn_up.weight", True),
+        ("token_embd.weight", True),
+        ("token_embd.weight", False),
+        ("output.weight", False),
+    ],
+)
+def test_a_scale_that_is_not_finite(name: str, tied: bool, tmp_path: Path) -> None:
+    model = TinyModel("llama", tensor_type="q8_0", tied=tied)
+    tensors = model.tensors()
+    tensor = tensors[name]
+    data = bytearray(tensor.data)
+    data[5 * 34 : 5 * 34 + 2] = b"\x00\x7e"  # NaN in the scale of block 5
+    broken = tensors | {name: replace(tensor, data=bytes(data))}
+    path = write_gguf(tmp_path / "broken.gguf", model.metadata(), broken)
+    with open_gguf(path) as file, pytest.raises(ModelFileError, match="block 5") as raised:
+        CpuBackend(threads=2).load(file, fuse(build_graph(file)))
+    assert name in str(raised.value)
+
+
+def test_a_type_without_kernels_is_expanded_and_said(
+    file: GGUFFile, graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    f32 = 0
+    monkeypatch.setattr(_native, "has_kernels", lambda type_id: type_id == f32)
+    backend = CpuBackend(threads=1)
+    weights = backend.load(file, graph)
+    assert any("blk.0.ffn_up.weight" in note and "q8_0" in note for note in weights.notes)
+    program = backend.compile(graph, weights, AttentionMemory(graph, 64))
+    expected = compile_graph(ReferenceBackend(), file, graph)
+    found = chain_logits(program, TOKENS)
+    np.testing.assert_allclose(found, chain_logits(expected, TOKENS), atol=2e-3)
+
+
+def test_logits_are_those_of_the_reference(program: CpuProgram, file: GGUFFile) -> None:
+    twin = compile_graph(ReferenceBackend(integer_activations=True), file, build_graph(file))
+    found, expected = chain_logits(program, TOKENS), chain_logits(twin, TOKENS)
+    # a float16 key in another rounding, or an activation at the edge of two codes, moves a logit
+    assert np.abs(found - expected).max() < 0.02 * np.abs(expected).max()
+    assert np.corrcoef(found.ravel(), expected.ravel())[0, 1] > 0.9999
+
+
+def test_weights_and_memory_of_others_are_refused(file: GGUFFile, graph: Graph) -> None:
+    backend = CpuBackend(threads=1)
+    memory = AttentionMemory(graph, 64)
+    with pytest.raises(BackendError):
+        backend.compile(graph, ReferenceBackend().load(file, graph), memory)
+    other = Graph((), "llama", 1, 1, 1)
+    with pytest.raises(BackendError, match="Attention"):
+        backend.compile(graph, backend.load(file, graph), AttentionMemory(other, 64))
+    with pytest.raises(BackendError, match="Embed"):
+        backend.compile(graph, backend.load(file, other), memory)
+
+
+@pytest.mark.parametrize("token", [-1, 10**6, -(2**31)])
+def test_token_ids_out_of_range(program: CpuProgram, token: int) -> None:
+    sequence = program.memory.open()
+    with pytest.raises(RequestError, match=str(token)):
+        program.run(step_rows(sequence, np.asarray([1, token], np.int32)))
+    assert program.memory.bytes() == 0
+
+
+def test_steps_that_do_not_fit(program: CpuProgram) -> None:
+    sequence = program.memory.open()
+    good = step_rows(sequence, TOKENS[:4])
+    fields = {
+        "tokens": good.tokens,
+        "sequences": good.sequences,
+        "parents": good.parents,
+        "logit_rows": good.logit_rows,
+    }
+    wrong: list[tuple[type[Exception], dict[str, Any]]] = [
+        (ValueError, {"tokens": None}),
+        (ValueError, {"tokens": TOKENS[:3]}),
+        (ValueError, {"logit_rows": np.asarray([2, 1], np.int32)}),
+        (ValueError, {"logit_rows": np.asarray([4], np.int32)}),
+        (ValueError, {"hidden": frozenset({"nothing"})}),
+        (TypeError, {"tokens": TOKENS[:4].astype(np.int64)}),
+        (TypeError, {"tokens": TOKENS[:8:2]}),
+        (TypeError, {"logit_rows": np.zeros((1, 1), np.int32)}),
+    ]
+    for error, change in wrong:
+        with pytest.raises(error):
+            program.run(Step(**(fields | change)))
+    assert same_bits(program.run(good).logits, program.run(good).logits)
+
+
+def test_an_empty_step(program: CpuProgram) -> None:
+    nothing = np.empty(0, np.int32)
+    outputs = program.run(Step(nothing, nothing, nothing, nothing))
+    assert outputs.logits.shape == (0, program.graph.vocabulary)
+
+
+def test_the_observed_path(program: CpuProgram) -> None:
+    assert program.observed() == {}
+    chain_logits(program, TOKENS[:5])
+    observed = program.observed()
+    level = CpuBackend(threads=1).isa
+    assert observed[f"matmul/q8_0/{level}/rows_2_8"] > 0
+    assert {path.rpartition("/")[2] for path in observed} == {"rows_2_8"}
+    chain_logits(program, TOKENS[:1])
+    assert program.observed()[f"attention/{level}/rows_1"] == len(program.graph.attentions())
+
+
+def test_the_workspace_only_grows_with_larger_steps(program: CpuProgram) -> None:
+    chain_logits(program, TOKENS[:3])
+    small = program.workspace_bytes
+    chain_logits(program, TOKENS[:1])
+    assert program.workspace_bytes == small > 0
+    chain_logits(program, TOKENS)
+    large = program.workspace_bytes
+    chain_logits(program, TOKENS[:3])
+    assert program.workspace_bytes == large > small
+
+
+def test_two_threads_share_a_backend(file: GGUFFile, graph: Graph) -> None:
+    backend = CpuBackend(threads=2)
+    weights = backend.load(file, graph)
+    expected = chain_logits(
+        backend.compile(graph, weights, AttentionMemory(graph, 64)), TOKENS, chunk=1
+    )
+    found: list[bool] = []
+
+    def work() -> None:
+        own = backend.compile(graph, weights, AttentionMemory(graph, 64))
+        found.extend(same_bits(chain_logits(own, TOKENS, 7), expected) for _ in range(5))
+
+    workers = [threading.Thread(target=work) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert found == [True] * 15
+
+
+def test_the_progress_of_a_step_does_not_hold_the_interpreter(program: CpuProgram) -> None:
+    """Another Python thread runs while a step does."""
+    ticks = 0
+    stop = threading.Event()
+
+    def tick() -> None:
+        nonlocal ticks
+        while not stop.is_set():
+            ticks += 1
+
+    ticker = threading.Thread(target=tick)
+    ticker.start()
+    for _ in range(3):
+        chain_logits(program, np.resize(TOKENS, 300))
+    stop.set()
+    ticker.join()
+    assert ticks > 0
+
+
+def arrays(**changes: Any) -> dict[str, NDArray[np.int32]]:
+    """One row at position 0 as the native program takes it."""
+    one = {
+        "tokens": [1],
+        "positions": [0],
+        "slots": [0],
+        "table": [0],
+        "identity": [1],
+        "tail_start": [0],
+        "tail_count": [0],
+        "tail": [],
+        "logit_rows": [0],
+    }
+    return {name: np.asarray(value, np.int32) for name, value in (one | changes).items()}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokens": [-1]},
+        {"tokens": [10**6]},
+        {"positions": [-1], "identity": [0]},
+        {"positions": [1]},
+        {"slots": [-1]},
+        {"slots": [64 * 8]},
+        {"slots": [64]},
+        {"slots": [2**31 - 1]},
+        {"table": [1]},
+        {"table": [-1]},
+        {"identity": [-1], "tail_count": [2], "tail": [0, 0]},
+        {"positions": [200], "identity": [201]},
+        {"identity": [0], "tail_count": [1]},
+        {"identity": [0], "tail_count": [1], "tail": [-1]},
+        {"identity": [0], "tail_count": [1], "tail": [100]},
+        {"identity": [0], "tail_count": [1], "tail_start": [2**31 - 1], "tail": [0]},
+        {"tail_start": [-1]},
+        {"logit_rows": [1]},
+        {"logit_rows": [-1]},
+        {"slots": [0, 1]},
+    ],
+)
+def test_native_arrays_that_do_not_fit(program: CpuProgram, changes: dict[str, Any]) -> None:
+    table = np.full((1, 3), -1, np.int32)
+    table[0, 0] = 0
+    logits = np.empty((1, program.graph.vocabulary), np.float32)
+    native = program._program
+
+    def run(given: dict[str, NDArray[np.int32]]) -> None:
+        outputs = dict.fromkeys(program.graph.outputs(), None) | {"logits": logits}
+        native.run(**given, tables=[table], vectors=[], outputs=list(outputs.values()))
+
+    run(arrays())
+    with pytest.raises(ValueError, match=r"."):
+        run(arrays(**changes))
+
+
+def test_random_native_arrays_never_crash(program: CpuProgram) -> None:
+    rng = np.random.default_rng(0)
+    native = program._program
+    interesting = np.asarray([-(2**31), -1, 0, 0, 1, 1, 2, 63, 64, 65, 200, 2**31 - 1], np.int32)
+    refused = 0
+    for _ in range(1000):
+        rows = int(rng.integers(0, 4))
+        per_row = {name: interesting[rng.integers(1, 8, rows)] for name in arrays()}
+        per_row["table"] = rng.integers(0, 2, rows).astype(np.int32)
+        per_row["identity"] = (per_row["positions"] + 1 - per_row["tail_count"]).astype(np.int32)
+        name = list(per_row)[rng.integers(len(per_row))]
+        per_row[name] = interesting[rng.integers(0, len(interesting), rows)]
+        per_row["logit_rows"] = np.arange(rows, dtype=np.int32)
+        table = rng.integers(-1, 10, (2, 3)).astype(np.int32)
+        outputs: list[Any] = [
+            np.empty((rows, value.width), np.float32) for value in program.graph.outputs().values()
+        ]
+        try:
+            native.run(**per_row, tables=[table], vectors=[], outputs=outputs)
+        except ValueError:
+            refused += 1
+    assert 0 < refused < 1000
+
+
+def test_builder_refusals() -> None:
+    builder = _native.ProgramBuilder("portable")
+    a, b, c = builder.value(8, True), builder.value(8, True), builder.value(8, False)
+    with pytest.raises(ValueError, match="before it is written"):
+        builder.scale(b, a, 1.0)
+    builder.input(a, "x")
+    with pytest.raises(ValueError, match="written twice"):
+        builder.input(a, "x")
+    with pytest.raises(ValueError, match="row set"):
+        builder.scale(c, a, 1.0)
+    with pytest.raises(ValueError, match="not a value"):
+        builder.scale(b, 77, 1.0)
+    with pytest.raises(ValueError, match="width"):
+        builder.rope(b, a, 3, 8, True, 8, [1.0] * 4, 1.0)
+    with pytest.raises(ValueError, match="group"):
+        builder.attention(b, a, a, a, 0, 0, 1, 1, 8, 1.0, 0)
+    with pytest.raises(TypeError):
+        builder.rms_norm(b, a, np.ones(8), 1e-6, 8)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="level"):
+        _native.ProgramBuilder("none")
+    pool = _native.Pool(1)
+    _native.Program(pool, builder)
+    with pytest.raises(ValueError, match="made already"):
+        builder.value(8, True)
+
+
+def test_source_rows_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match="bytes"):
+        _native.SourceRows(8, np.zeros(33, np.uint8), 1, 32)
+    with pytest.raises(ValueError, match="whole blocks"):
+        _native.SourceRows(8, np.zeros(34, np.uint8), 1, 33)
+    with pytest.raises(ValueError, match="type 99"):
+        _native.SourceRows(99, np.zeros(34, np.uint8), 1, 32)
+    with pytest.raises(TypeError):
+        _native.SourceRows(8, np.zeros(34, np.int8), 1, 32)  # type: ignore[arg-type]
+    source = _native.SourceRows(8, np.zeros(34, np.uint8), 1, 32)
+    arena = _native.Arena(1)
+    pool = _native.Pool(1)
+    for _ in range(arena.bytes // _native.matrix_bytes(8, 1, 32)):
+        assert _native.pack(pool, arena, source, [], "portable") is not None
+    with pytest.raises(MemoryError):
+        _native.pack(pool, arena, source, [], "portable")
+    with pytest.raises(ValueError, match="outside"):
+        _native.finite_scales(_native.Pool(1), source, [(33, 2, 0x7C00)])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"temperature": 0.0},
+        {"temperature": float("nan")},
+        {"top_k": -1},
+        {"top_p": 0.0},
+        {"min_p": 1.5},
+        {"row": np.empty(0, np.float32)},
+        {"isa": "none"},
+    ],
+)
+def test_sampling_arguments_out_of_range(change: dict[str, Any]) -> None:
+    good = {
+        "row": np.asarray([1, 3, 2], np.float32),
+        "temperature": 1.0,
+        "top_k": 1,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "seed": 2**64 - 1,
+        "index": 5,
+    }
+    assert _native.sample(**good) == 1
+    with pytest.raises(ValueError, match=r"."):
+        _native.sample(**(good | change))
+
+
+def test_primitives_refuse_other_types() -> None:
+    for call in (_native.argmax, _native.log_sum_exp):
+        with pytest.raises(TypeError):
+            call(np.zeros(3))  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            call(np.zeros(6, np.float32)[::2])
+
+
+def test_probes_say_something_plausible() -> None:
+    assert _native.read_bandwidth(1 << 22, 1, 1) > 1e7
+    assert _native.integer_peak("portable", 1) > 1e7
+    with pytest.raises(ValueError, match="at least"):
+        _native.read_bandwidth(10, 1)
+    with pytest.raises(ValueError, match="level"):
+        _native.integer_peak("none", 1)
