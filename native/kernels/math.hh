@@ -76,7 +76,7 @@ inline double log(double x) {
     exponent = -54;
     memcpy(&bits, &x, sizeof bits);
   }
-  const int64_t shift = int64_t(bits - 0x3fe6a09e00000000u) >> 52;  // mantissa in [1/sqrt 2, sqrt 2)
+  const int64_t shift = int64_t(bits - 0x3fe6a09e00000000u) >> 52;  // m in [1/sqrt 2, sqrt 2)
   exponent += int(shift);
   bits -= uint64_t(shift) << 52;
   memcpy(&x, &bits, sizeof bits);

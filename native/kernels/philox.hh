@@ -1,4 +1,4 @@
-// The first output word of Philox4x32-10 for 16 token ids. Included once per level.
+// The first output word of Philox4x32-10 for 8 token ids. Included once per level.
 #pragma once
 
 namespace slipstream::SLIPSTREAM_LEVEL {
@@ -69,13 +69,6 @@ SLIPSTREAM_OUT_OF_LINE void first_words_eight(const PhiloxStream& stream, const 
   c2 = mixed(product0, c3, stream.keys[kPhiloxRounds - 2][1]);
   product0 = multiply_low_words(multiplier1, c2);
   store_wide(words, mixed(product0, product1, stream.keys[kPhiloxRounds - 1][0]));
-}
-
-SLIPSTREAM_INLINE I32x16 first_words(const PhiloxStream& stream, const uint64_t* tokens) {
-  alignas(64) uint64_t words[kLanes];
-  first_words_eight(stream, tokens, words);
-  first_words_eight(stream, tokens + 8, words + 8);
-  return low_words(load_wide(words), load_wide(words + 8));
 }
 
 }  // namespace slipstream::SLIPSTREAM_LEVEL

@@ -67,59 +67,66 @@ inline float min_p_floor(float maximum, float min_p) {
   return float(double(maximum) + log(double(min_p)) - 1e-5 * (1.0 + __builtin_fabs(maximum)));
 }
 
-// Tokens that may win, waiting until there are 16 to draw noise for at once.
-struct PendingTokens {
-  alignas(64) uint64_t tokens[2 * kLanes];
-  alignas(64) float logits[2 * kLanes];
+// Tokens that may win, gathered so that their noise is drawn many at a time; a filler's logit is
+// minus infinity.
+struct Entrants {
+  static constexpr int batch = 4 * kLanes;
+  alignas(64) uint64_t tokens[batch + kLanes];
+  alignas(64) float logits[batch + kLanes];
   int count;
+
+  void add_block(int first, const F32x16& x) {
+    store_wide(tokens + count, count_up_from(uint32_t(first)));
+    store_wide(tokens + count + 8, count_up_from(uint32_t(first) + 8));
+    store(logits + count, x);
+    count += kLanes;
+  }
+  void add_one(int token, float logit) {
+    tokens[count] = uint32_t(token);
+    logits[count++] = logit;
+  }
+  void fill_up() {
+    while (count % kLanes) add_one(0, -__builtin_inff());
+  }
+  void drop(int drawn) {
+    count -= drawn;
+    memmove(tokens, tokens + drawn, size_t(count) * sizeof tokens[0]);
+    memmove(logits, logits + drawn, size_t(count) * sizeof logits[0]);
+  }
 };
 
-// Draws the noise of 16 tokens and enters those whose upper bound beats the best score.
-SLIPSTREAM_INLINE void draw(GumbelRace& race, const PhiloxStream& stream, const uint64_t* tokens,
-                            const float* logits, Mask16 possible) {
-  const F32x16 noise = gumbel_bound(first_words(stream, tokens));
-  const F32x16 bound = fma(set(race.parameters.temperature), noise, load(logits));
-  each_bit(bits(both(possible, greater(bound, set(race.limit)))), 0,
-           [&](int lane) { race.enter(int(tokens[lane]), logits[lane]); });
-}
-
-inline void draw_block(GumbelRace& race, const PhiloxStream& stream, int first, const F32x16& x,
-                       Mask16 possible) {
-  alignas(64) uint64_t tokens[kLanes];
-  alignas(64) float logits[kLanes];
-  store_wide(tokens, count_up_from(uint32_t(first)));
-  store_wide(tokens + 8, count_up_from(uint32_t(first) + 8));
-  store(logits, x);
-  draw(race, stream, tokens, logits, possible);
-}
-
-inline void draw_pending(GumbelRace& race, const PhiloxStream& stream, PendingTokens& pending) {
-  const int count = pending.count < kLanes ? pending.count : kLanes;
-  draw(race, stream, pending.tokens, pending.logits, lane_range(0, count));
-  pending.count -= count;
-  memcpy(pending.tokens, pending.tokens + kLanes, sizeof pending.tokens / 2);
-  memcpy(pending.logits, pending.logits + kLanes, sizeof pending.logits / 2);
+// Draws the noise of `count` entrants, a multiple of 16, and enters those whose upper bound beats
+// the best score.
+inline void draw(GumbelRace& race, const PhiloxStream& stream, Entrants& entrants, int count) {
+  alignas(64) uint64_t words[Entrants::batch + kLanes];
+  for (int i = 0; i < count; i += 8) first_words_eight(stream, entrants.tokens + i, words + i);
+  for (int i = 0; i < count; i += kLanes) {
+    const F32x16 noise = gumbel_bound(low_words(load_wide(words + i), load_wide(words + i + 8)));
+    const F32x16 bound =
+        fma(set(race.parameters.temperature), noise, load(entrants.logits + i));
+    each_bit(bits(greater(bound, set(race.limit))), i,
+             [&](int place) { race.enter(int(entrants.tokens[place]), entrants.logits[place]); });
+  }
+  entrants.drop(count);
 }
 
 inline void run(GumbelRace& race, const float* logits, int n) {
-  constexpr int dense = 10;  // from here on drawing a whole block is cheaper than gathering
+  constexpr int dense = 10;  // from here on taking a whole block is cheaper than gathering
   const PhiloxStream stream = philox_stream(race.parameters.seed, race.parameters.index);
-  PendingTokens pending{};
+  const F32x16 nothing = set(-__builtin_inff());
+  Entrants entrants;
+  entrants.count = 0;
   for (int i = 0; i < n; i += kLanes) {
     const F32x16 x = load_logits(logits + i, n - i);
     const Mask16 possible = both(greater(x, set(race.skip)), at_least(x, set(race.floor)));
-    const uint32_t mask = bits(possible);
-    if (__builtin_popcount(mask) >= dense) {
-      draw_block(race, stream, i, x, possible);
-      continue;
-    }
-    each_bit(mask, i, [&](int token) {
-      pending.tokens[pending.count] = uint32_t(token);
-      pending.logits[pending.count++] = logits[token];
-    });
-    if (pending.count >= kLanes) draw_pending(race, stream, pending);
+    if (__builtin_popcount(bits(possible)) >= dense)
+      entrants.add_block(i, select(possible, x, nothing));
+    else
+      each_bit(bits(possible), i, [&](int token) { entrants.add_one(token, logits[token]); });
+    if (entrants.count >= Entrants::batch) draw(race, stream, entrants, Entrants::batch);
   }
-  draw_pending(race, stream, pending);
+  entrants.fill_up();
+  draw(race, stream, entrants, entrants.count);
 }
 
 // The best logit enters first, so that the race starts with a high score.

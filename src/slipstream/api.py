@@ -91,6 +91,10 @@ class Completion:
 class Model:
     """A model file, loaded and ready; safe to use from several threads.
 
+    Calls with equal speculation options share an engine and its drafters; up to ``parallel`` of
+    them run in one step. Calls with other options take turns and share the memory, which has room
+    for ``parallel`` full contexts.
+
     Args:
         model: a path, a catalogue name or ``owner/repo:file``.
         progress: called with (weight bytes done, weight bytes in all) while it loads.

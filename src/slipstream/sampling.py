@@ -217,11 +217,11 @@ class SamplerState:
         Raises:
             BackendError: the row is not finite.
         """
+        if not np.isfinite(np.sum(row)):
+            bad = int(np.argmin(np.isfinite(row)))
+            found = f"{row[bad]} for token {bad}"
+            raise BackendError("finite logits", found, "The model file may be damaged.")
         token = self._choose(self._adjusted(row))
-        if not np.isfinite(row[token]):
-            raise BackendError(
-                "finite logits", f"{row[token]} for token {token}", "The model file may be damaged."
-            )
         if self.options.logprobs is None:
             return Sampled(token)
         total = self.primitives.log_sum_exp(row)
@@ -257,7 +257,8 @@ class SamplerState:
         self.index += 1
         if self.options.penalty_window != 0:
             self._window.append(token)
-            self._window = self._recent(self._window)
+            if 0 < self.options.penalty_window < len(self._window):
+                del self._window[0]
 
     def fork(self) -> SamplerState:
         """An independent state with the same future."""

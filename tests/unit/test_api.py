@@ -134,7 +134,7 @@ def test_errors_reach_the_caller(make: MakeModel) -> None:
         model.complete("abcdef")
     with pytest.raises(TemplateError, match="base model"):
         model.chat([{"role": "user", "content": "abc"}])
-    model.loaded.program.logits = lambda _: np.full(24, np.nan)  # type: ignore[attr-defined]
+    model.loaded.program.logits = lambda _: np.full(24, np.nan, np.float32)  # type: ignore[attr-defined]
     with pytest.raises(BackendError):
         model.complete("abc")
 

@@ -280,7 +280,28 @@ class Misbehaving(TestDrafter):
 def test_a_failing_drafter_costs_only_its_drafts(fails: bool) -> None:
     [output] = run(fake_engine(Misbehaving(fails)), PROMPT, max_tokens=10)
     assert output.ids == plain(PROMPT, 10)
-    assert sum(output.statistics.rejected_drafts.values()) == 8
+    # one that failed is not asked again
+    assert sum(output.statistics.rejected_drafts.values()) == (1 if fails else 8)
+
+
+class Broken(ScriptedDrafter):
+    """Fails in one of its calls."""
+
+    def __init__(self, call: str, truth: Sequence[int]) -> None:
+        super().__init__([truth])
+        setattr(self, call, self._fail)
+
+    def _fail(self, *_: object) -> None:
+        raise BackendError("a working drafter", "another", "Try again.")
+
+
+@pytest.mark.parametrize("call", ["open", "process", "observe", "close"])
+def test_a_drafter_that_fails_elsewhere_does_not_harm_the_output(call: str) -> None:
+    truth = plain(PROMPT, 10)
+    [output] = run(fake_engine(Broken(call, [*PROMPT, *truth])), PROMPT, max_tokens=10)
+    assert output.ids == truth
+    assert output.finish_reason == "length"
+    assert sum(output.statistics.rejected_drafts.values()) == 1
 
 
 def test_drafters_that_never_fired_are_named() -> None:

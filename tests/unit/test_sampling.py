@@ -229,6 +229,18 @@ def test_the_penalty_window_slides_over_prompt_and_output(window: int, best: int
     assert chain.sample(row(3, 2, 1)).token == best
 
 
+@pytest.mark.parametrize("window", [1, 3, 5, -1])
+def test_the_penalty_window_holds_the_newest_tokens(window: int) -> None:
+    prompt, output = (7, 8), list(range(7))
+    chain = state(prompt=prompt, penalty_window=window, presence_penalty=1.0, temperature=1.0)
+    for token in output:
+        chain.advance(token)
+    tokens = [*prompt, *output]
+    expected = sorted(set(tokens if window < 0 else tokens[-window:]))
+    likely = chain.distribution(np.zeros(10, np.float32))
+    assert np.flatnonzero(likely < likely.max()).tolist() == expected
+
+
 def test_sampling_is_pure_until_advanced() -> None:
     chain = state(temperature=1.0, presence_penalty=0.3)
     logits = np.random.default_rng(0).standard_normal(100).astype(np.float32)
@@ -277,6 +289,10 @@ def test_log_sum_exp(primitives: Primitives) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_rows_that_are_not_finite_are_a_backend_error(temperature: float) -> None:
-    with pytest.raises(BackendError, match="finite logits"):
-        state(temperature=temperature).sample(row(0, np.nan, 1))
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_rows_that_are_not_finite_are_a_backend_error(
+    primitives: Primitives, temperature: float, bad: float
+) -> None:
+    chain = SamplerState(SamplingOptions(temperature=temperature), (), 1, primitives)
+    with pytest.raises(BackendError, match=f"finite logits; found {bad} for token 1"):
+        chain.sample(row(0, bad, 1))

@@ -20,6 +20,7 @@ from slipstream.options import ModelOptions, SpeculationOptions
 if TYPE_CHECKING:
     from slipstream.api import Model
     from slipstream.measure.speculation import Sample, Summary
+    from slipstream.measure.statistics import Ratio
     from slipstream.measure.workload import WorkloadPrompt
 
 _HEADER = [
@@ -33,6 +34,7 @@ _HEADER = [
     "tok/pass",
     "identical",
 ]
+_FEWEST_PAIRS = 6  # of fewer, the bootstrap of a median says little: no interval is shown
 _DEFAULT_METHOD = {
     "type": ("ngram-simple",),
     # llama.cpp's 12 and 48 are meant for long contexts; outputs here have at most 256 tokens
@@ -57,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     from slipstream.cli.opening import open_model
-    from slipstream.measure.speculation import PLAIN, summarise
+    from slipstream.measure.speculation import PLAIN, summarise, warm_up
 
     model_options = options(ModelOptions, arguments)
     method, chosen = _method(options(SpeculationOptions, arguments))
@@ -65,6 +67,7 @@ def execute(arguments: argparse.Namespace) -> int:
     model = open_model(model_options)
     groups = plan.read()
     conditions = {PLAIN: {"type": (PLAIN,)}, method: chosen}
+    warm_up(model, next(iter(groups.values()))[0])
     with progress_bar("outputs") as progress:
         samples = {name: plan.run(model, groups, name, conditions, progress) for name in groups}
     summaries = [summarise(name, method, group) for name, group in samples.items()]
@@ -151,22 +154,29 @@ def _print(model: str, method: str, summaries: list[Summary]) -> None:
     print(table(_HEADER, [_line(summary) for summary in summaries]))
     for prompt, reason in summaries[-1].degenerate.items():
         print(f"left out of the figures: {prompt} ({reason})")
+    print("speed-up: median over pairs of the same prompt; tok/s without the first token")
 
 
 def _number(value: float | None, digits: int = 1) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
+def _speed_up(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return "-"
+    if ratio.pairs < _FEWEST_PAIRS:
+        return f"{ratio.median:.2f} ({ratio.pairs} pairs)"
+    return f"{ratio.median:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+
+
 def _line(s: Summary) -> list[object]:
-    ratio = s.speed_up
-    interval = "-" if ratio is None else f"{ratio.median:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
     fit = s.prompts - len(s.degenerate)
     return [
         s.name,
         f"{fit}" if fit == s.prompts else f"{fit}/{s.prompts}",
         _number(s.plain_tok_s),
         _number(s.tok_s),
-        interval,
+        _speed_up(s.speed_up),
         s.drafted,
         s.accepted,
         _number(s.tokens_per_pass, 2),

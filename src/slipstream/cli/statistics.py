@@ -18,10 +18,11 @@ def statistics_lines(last: Piece, *, drawn: bool) -> list[str]:
     """
     statistics = last.statistics
     assert statistics is not None
+    passes = f"{statistics.target_passes} passes: it proposed nothing"
     lines = [_speed(statistics, last.finish_reason)]
-    if statistics.drafters:
+    if set(statistics.drafters) > set(statistics.never_fired):
         lines.append(_drafts(statistics))
-    lines += [f"{name}: drafter never fired{_why(statistics)}" for name in statistics.never_fired]
+    lines += [f"{name}: drafter never fired in {passes}" for name in statistics.never_fired]
     lines += [
         f"drafts not verified: {count} ({reason})"
         for reason, count in statistics.rejected_drafts.items()
@@ -45,7 +46,3 @@ def _drafts(s: Statistics) -> str:
         f"{','.join(s.drafters)}: drafted {s.drafted}, tested {s.tested}, "
         f"accepted {s.accepted}{share}{per_pass}"
     )
-
-
-def _why(s: Statistics) -> str:
-    return f" in {s.target_passes} passes: it proposed nothing"

@@ -39,6 +39,10 @@ class Share:
     cap: int = 0
     proposed: int = 0
 
+    @property
+    def method(self) -> str:
+        return self.draft.method if len(self.draft) else "none"
+
     def path(self, accepted: Sequence[int]) -> list[int]:
         """Rows to commit: the prompt's, or the newest token's and those of accepted nodes."""
         if self.prompt_rows:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import index
 
-from slipstream.drafters.base import ROOT, Draft, Drafter, DraftRequest
-from slipstream.engine.sequence import SequenceState
-from slipstream.errors import SlipstreamError
+from slipstream.drafters.base import ROOT, Draft
 
 MOST_NODES = 1024  # llama.cpp's bound on the length of a draft
 
@@ -54,40 +52,3 @@ def checked(draft: Draft, vocabulary: int) -> tuple[Draft, str | None]:
         if fault is None:
             return Draft(tokens, parents, draft.distributions, draft.method), None
     return Draft(), fault
-
-
-def collect_drafts(
-    drafter: Drafter, sequences: Sequence[SequenceState], caps: Sequence[int], vocabulary: int
-) -> list[Draft]:
-    """A checked draft per sequence; empty where its cap is 0.
-
-    A draft that is malformed, and every draft when the drafter fails, becomes an empty one; the
-    reason is counted in the sequence's ``rejected_drafts``.
-    """
-    drafts = [Draft() for _ in sequences]
-    asked = [place for place, cap in enumerate(caps) if cap > 0]
-    if not asked:
-        return drafts
-    proposals, failure = _ask(drafter, [_request(sequences[i], caps[i]) for i in asked])
-    for place, proposal in zip(asked, proposals, strict=True):
-        drafts[place], fault = checked(proposal, vocabulary)
-        reason = failure or fault
-        if reason is not None:
-            sequences[place].statistics.rejected_drafts[reason] += 1
-    return drafts
-
-
-def _request(sequence: SequenceState, cap: int) -> DraftRequest:
-    sampler = sequence.sampler
-    return DraftRequest(sequence.id, sequence.tokens, cap, sampler.seed, sampler.index)
-
-
-def _ask(drafter: Drafter, requests: Sequence[DraftRequest]) -> tuple[Sequence[Draft], str | None]:
-    nothing = [Draft() for _ in requests]
-    try:
-        drafts = drafter.draft(requests)
-    except SlipstreamError as error:
-        return nothing, f"the drafter failed: {error}"
-    if len(drafts) != len(requests):
-        return nothing, "another number of drafts than requests"
-    return drafts, None

@@ -15,15 +15,15 @@ import time
 from collections.abc import Callable, Sequence
 
 from slipstream.backends.base import Outputs, Program
-from slipstream.drafters.base import Draft, Drafter, Outcome
+from slipstream.drafters.base import Draft, Drafter
 from slipstream.engine.admission import prepare
 from slipstream.engine.batch import Share, assemble, decode_share, prompt_share, target_passes
-from slipstream.engine.controller import Controller, Decision, DoublingController, Room
-from slipstream.engine.drafts import collect_drafts
+from slipstream.engine.controller import Controller, DoublingController, Room
+from slipstream.engine.drafting import Drafting
 from slipstream.engine.events import EmittedToken, Event
+from slipstream.engine.records import PassCost, decision_of, outcome_of, round_of
 from slipstream.engine.scheduler import Scheduler
 from slipstream.engine.sequence import Request, SequenceState
-from slipstream.engine.statistics import Round
 from slipstream.engine.text import Detokenizer
 from slipstream.errors import OutOfMemoryError, SlipstreamError
 from slipstream.options import EngineOptions
@@ -65,6 +65,7 @@ class Engine:
         self.context = context
         self.controller = controller or DoublingController()
         self.scheduler = Scheduler(options or EngineOptions(), queue)
+        self._drafting = Drafting(drafter, program.graph.vocabulary)
         self._tokenizer = tokenizer
         self._clock = clock
         self._primitives = primitives
@@ -124,10 +125,10 @@ class Engine:
         for sequence in self.scheduler.admit():
             try:
                 sequence.handle = self.program.memory.open()
-                self.drafter.open(sequence.id, sequence.tokens)
             except SlipstreamError as error:
                 self._fail(sequence, error)
                 continue
+            self._drafting.open(sequence)
             if len(sequence.tokens) >= sequence.limit:
                 sequence.finish_reason = "length"
                 self._retire(sequence)
@@ -137,7 +138,7 @@ class Engine:
         rooms = [Room(sequence.id, sequence.room) for sequence in decoding]
         caps = self.controller.plan(rooms)
         start = self._clock()
-        proposals = collect_drafts(self.drafter, decoding, caps, self.program.graph.vocabulary)
+        proposals = self._drafting.draft(decoding, caps)
         self._draft_s = self._clock() - start
         drafts = self.controller.trim(proposals, caps)
         shares = [
@@ -178,18 +179,19 @@ class Engine:
     def _settle(self, shares: Sequence[Share], outputs: Outputs) -> None:
         passes = target_passes(shares, outputs)
         rows = sum(len(share.tokens) for share in shares)
+        cost = PassCost(rows, outputs.elapsed_s, self._draft_s)
         if any(share.prompt_rows for share in shares):
             self.scheduler.observe(rows, outputs.elapsed_s)
         verdicts = self._verify(shares, outputs)
         for share, verdict in zip(shares, verdicts, strict=True):
             if share.sequence.finish_reason is None:
                 self._commit(share, verdict)
-        self.drafter.process(passes)
+        self._drafting.process([share.sequence for share in shares], passes)
         for share, verdict in zip(shares, verdicts, strict=True):
             if verdict is None:
                 continue
             try:
-                self._conclude(share, verdict, rows, outputs.elapsed_s)
+                self._conclude(share, verdict, cost)
             except SlipstreamError as error:
                 self._fail(share.sequence, error)
 
@@ -217,48 +219,17 @@ class Engine:
         self.program.memory.commit(share.sequence.handle, path)
         share.sequence.committed += len(path)
 
-    def _conclude(self, share: Share, verdict: Verdict, rows: int, elapsed_s: float) -> None:
+    def _conclude(self, share: Share, verdict: Verdict, cost: PassCost) -> None:
         """Tell controller and drafter of a verdict, emit its tokens, retire what is finished."""
-        sequence, draft, accepted = share.sequence, share.draft, len(verdict.path)
-        reached = accepted + share.rejected(verdict)
-        now = self._clock()
+        sequence, statistics, now = share.sequence, share.sequence.statistics, self._clock()
         if not share.prompt_rows:
-            self.controller.observe(
-                Decision(
-                    now,
-                    sequence.id,
-                    share.room.nodes,
-                    share.cap,
-                    share.proposed,
-                    len(draft),
-                    accepted,
-                    reached > accepted,
-                    rows,
-                    elapsed_s,
-                )
-            )
-        tokens = tuple(drawn.token for drawn in verdict.sampled)
-        method = draft.method if len(draft) else "none"
-        outcome = Outcome(len(draft), share.proposed, accepted, tokens, method)
-        self.drafter.observe(sequence.id, outcome)
-        emitted = sequence.emit(verdict.sampled, accepted)
-        statistics = sequence.statistics
+            self.controller.observe(decision_of(share, verdict, cost, now))
+        outcome = outcome_of(share, verdict)
+        self._drafting.observe(sequence, outcome)
+        emitted = sequence.emit(verdict.sampled, outcome.accepted)
         if statistics.first_token_s is None:
             statistics.first_token_s = now
-        statistics.rounds.append(
-            Round(
-                len(draft),
-                verdict.tested,
-                accepted,
-                reached,
-                len(emitted),
-                len(share.tokens),
-                share.proposed,
-                method,
-                elapsed_s,
-                0.0 if share.prompt_rows else self._draft_s,
-            )
-        )
+        statistics.rounds.append(round_of(share, verdict, len(emitted), cost))
         self._report(sequence, emitted)
 
     def _report(self, sequence: SequenceState, emitted: tuple[EmittedToken, ...]) -> None:
@@ -284,7 +255,7 @@ class Engine:
         if sequence.handle >= 0:
             self.program.memory.close(sequence.handle)
             sequence.handle = -1
-        self.drafter.close(sequence.id)
+        self._drafting.close(sequence)
         self.controller.close(sequence.id)
         sequence.statistics.finished_s = self._clock()
         self._events.append(

@@ -39,6 +39,7 @@ class SequenceState:
         ends: end-of-generation ids.
         handle: memory handle while it runs, else -1.
         committed: positions in memory.
+        drafting: whether the drafter has it open; never again after the drafter failed.
     """
 
     id: int
@@ -51,6 +52,7 @@ class SequenceState:
     statistics: Statistics
     handle: int = -1
     committed: int = 0
+    drafting: bool = False
     finish_reason: FinishReason | None = None
 
     @property

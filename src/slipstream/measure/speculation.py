@@ -72,6 +72,12 @@ def _sample(
     )
 
 
+def warm_up(model: Model, prompt: WorkloadPrompt, tokens: int = 8) -> None:
+    """Generate a little and forget it, so that the first sample pays for no first touch."""
+    _complete(model, prompt, max_tokens=tokens, type=(PLAIN,))
+    model.forget()
+
+
 def run_pairs(
     model: Model,
     prompts: Sequence[WorkloadPrompt],
@@ -88,9 +94,12 @@ def run_pairs(
         max_tokens: bound on each prompt's own limit.
         reset: forgets what drafters learned, so that every sample is cold.
     """
-    for prompt in prompts:
+    for place, prompt in enumerate(prompts):
         limit = min(prompt.max_tokens, max_tokens or prompt.max_tokens)
-        for number, name in mirrored_order(list(conditions), rounds):
+        names = list(conditions)
+        if place % 2 and rounds % 2:
+            names.reverse()  # go on where the last prompt's order left off: A B B A over prompts
+        for number, name in mirrored_order(names, rounds):
             reset()
             options = {**conditions[name], "max_tokens": limit}
             yield _sample(model, prompt, name, number, options)

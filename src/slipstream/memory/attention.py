@@ -255,6 +255,8 @@ class AttentionMemory:
 
     def _tables(self, states: list[_State]) -> list[NDArray[np.int32]]:
         """Per group, int32 [sequences, pages]."""
+        if len(states) == 1:
+            return [table[None, : states[0].pages].copy() for table in states[0].tables]
         pages = max((state.pages for state in states), default=0)
         tables = []
         for number in range(len(self.groups)):

@@ -36,9 +36,9 @@ def split_rows(sequences: Ints) -> list[tuple[int, int, int]]:
     count = len(sequences)
     if count == 0:
         return []
-    edges = np.flatnonzero(sequences[1:] != sequences[:-1]) + 1
-    if len(edges) == 0:
+    if sequences.tobytes() == sequences[:1].tobytes() * count:
         return [(int(sequences[0]), 0, count)]
+    edges = np.flatnonzero(sequences[1:] != sequences[:-1]) + 1
     bounds = [0, *edges.tolist(), count]
     spans = [(int(sequences[first]), first, end) for first, end in pairwise(bounds)]
     if len({handle for handle, _, _ in spans}) != len(spans):
@@ -64,7 +64,7 @@ def local_parents(parents: Ints, first: int, end: int) -> Ints:
 def plan_chain(length: int, parents: Ints) -> SequenceRows | None:
     """The rows of a chain that follows ``length`` committed positions, or None for a tree."""
     count = len(parents)
-    if not np.array_equal(parents, np.arange(-1, count - 1, dtype=np.int32)):
+    if parents.tobytes() != np.arange(-1, count - 1, dtype=np.int32).tobytes():
         return None
     slots = np.arange(length, length + count, dtype=np.int32)
     return SequenceRows(parents, slots, slots, slots + 1, np.zeros(count, np.int32), _NONE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from slipstream.errors import TokenizerError
 from slipstream.vocabulary.metadata import REMEDY, Vocabulary
@@ -59,12 +59,10 @@ def chunks(text: str) -> Iterator[str]:
 
 def _pairs(merges: Sequence[str]) -> list[tuple[str, str]]:
     pairs = [tuple(merge.split(" ")) for merge in merges]
-    for pair in pairs:
-        if len(pair) != 2 or not pair[0] or not pair[1]:
-            raise TokenizerError(
-                "merges of two parts joined by a space", ascii(" ".join(pair))[:80], REMEDY
-            )
-    return pairs  # type: ignore[return-value]
+    if any(len(pair) != 2 for pair in pairs):
+        wrong = next(merge for merge in merges if merge.count(" ") != 1)
+        raise TokenizerError("merges of two parts joined by a space", ascii(wrong[:80]), REMEDY)
+    return cast(list[tuple[str, str]], pairs)
 
 
 def _build(vocabulary: Vocabulary, missing: Sequence[str]) -> Tokenizer:

@@ -10,6 +10,9 @@ from enum import IntEnum
 from functools import cached_property
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from slipstream.errors import TokenizerError
 
 PREFIX: Final = "tokenizer.ggml."
@@ -44,8 +47,8 @@ class Vocabulary:
         model: ``gpt2`` (byte-pair encoding) or ``llama`` (SentencePiece).
         pre_tokenizer: name of the pre-tokeniser, "" where the file has none.
         tokens: text of each id, in the alphabet of ``model``.
-        types: ``TokenType`` value of each id; texts known to end a generation count as control
-            tokens whatever the file says, as in llama.cpp.
+        types: ``TokenType`` value of each id, one byte each; texts known to end a generation
+            count as control tokens whatever the file says, as in llama.cpp.
         scores: merge score of each id (``llama`` only, else empty).
         merges: pairs joined by a space, best first (``gpt2`` only, else empty).
         ids: id of each text; of equal texts the last.
@@ -54,7 +57,7 @@ class Vocabulary:
     model: str
     pre_tokenizer: str
     tokens: Sequence[str]
-    types: Sequence[int]
+    types: bytes
     scores: Sequence[float]
     merges: Sequence[str]
     ids: Mapping[str, int]
@@ -210,27 +213,35 @@ def _texts(metadata: Mapping[str, object], key: str) -> list[str]:
     return values
 
 
-def _sized(metadata: Mapping[str, object], key: str, size: int, kinds: set[type]) -> list[Any]:
-    values = _array(metadata, key)
-    if len(values) != size or set(map(type, values)) - kinds:
+def _numbers(
+    metadata: Mapping[str, object], key: str, size: int, kinds: str
+) -> NDArray[np.generic]:
+    """An array of ``size`` numbers whose NumPy kind is among ``kinds``."""
+    values = _value(metadata, key)
+    try:
+        array = np.asarray(values)
+    except ValueError:  # lists of unequal length
+        raise _wrong(key, f"an array of {size} numbers", values) from None
+    if array.shape != (size,) or array.dtype.kind not in kinds:
         raise _wrong(key, f"an array of {size} numbers", values)
-    return values
+    return array
 
 
-def _types(metadata: Mapping[str, object], size: int, ids: Mapping[str, int]) -> list[int]:
+def _types(metadata: Mapping[str, object], size: int, ids: Mapping[str, int]) -> bytes:
     if PREFIX + "token_type" not in metadata:
-        types: list[int] = [int(TokenType.NORMAL)] * size
+        types = np.full(size, TokenType.NORMAL, np.uint8)
     else:
-        types = _sized(metadata, "token_type", size, {int})
-    if unknown := set(types) - set(TokenType):
-        raise _wrong("token_type", "values from 1 to 6", min(unknown))
-    for token in {ids[text] for text in END_TEXTS if text in ids}:
-        types[token] = int(TokenType.CONTROL)
-    return types
+        values = _numbers(metadata, "token_type", size, "iu")
+        if wrong := set(np.unique(values).tolist()) - set(TokenType):
+            raise _wrong("token_type", "values from 1 to 6", min(wrong))
+        types = values.astype(np.uint8)
+    types[[ids[text] for text in END_TEXTS if text in ids]] = TokenType.CONTROL
+    return types.tobytes()
 
 
 def _scores(metadata: Mapping[str, object], size: int) -> list[float]:
-    scores: list[float] = _sized(metadata, "scores", size, {float, int})
-    if any(map(math.isnan, scores)):
+    scores = _numbers(metadata, "scores", size, "fiu").astype(np.float32)
+    if np.isnan(scores).any():
         raise _wrong("scores", "numbers", math.nan)
-    return scores
+    values: list[float] = scores.tolist()
+    return values

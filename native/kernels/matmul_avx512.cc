@@ -1,0 +1,29 @@
+// AVX-512 with VNNI. Compiled with -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni.
+#if defined(SLIPSTREAM_EMULATE_AVX512)
+#include "emulated_avx512.hh"
+#else
+#include <immintrin.h>
+#endif
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "kernels/compiler.hh"
+#include "kernels/matmul.hh"
+
+namespace slipstream {
+namespace matmul_avx512 {
+
+#include "kernels/bits.hh"
+#include "isa/dot_avx512.hh"
+#include "kernels/matmul_level.hh"
+
+}  // namespace matmul_avx512
+
+const MatmulKernels& matmul_kernels_avx512() {
+  static constexpr MatmulKernels kernels = matmul_avx512::kernels_of<matmul_avx512::Avx512>();
+  return kernels;
+}
+
+}  // namespace slipstream
