@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fake_program import FakeProgram, FakeTokenizer
 from slipstream.drafters.base import Drafter
 from slipstream.drafters.none import NoDrafter
@@ -113,3 +115,12 @@ def check_counts(statistics: Statistics) -> None:
         assert 0 <= r.reached - r.accepted <= 1
         assert 1 <= r.emitted <= r.accepted + 1
         assert r.discarded == 0 or r is s.rounds[-1]
+
+
+def greedy(prompt: Sequence[int], count: int, program: FakeProgram | None = None) -> list[int]:
+    """Greedy decoding, by hand."""
+    program = program or FakeProgram()
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(int(np.argmax(program.logits(tokens))))
+    return tokens[len(prompt) :]

@@ -5,6 +5,9 @@
 #include <immintrin.h>
 #endif
 
+// GCC 12 takes the undefined vectors inside its own intrinsics for uninitialised variables.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+
 #include <cstdlib>
 #include <cstring>
 #include <utility>

@@ -33,12 +33,15 @@ class Terminal(io.StringIO):
 
 
 def test_only_a_terminal_is_protected_and_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     assert for_terminal("\x1b") == "\x1b"
     assert tinted("x") == "[x]"
     monkeypatch.setattr(sys, "stdout", Terminal())
     assert for_terminal("\x1b") == "␛"
     assert tinted("x") == "\x1b[32mx\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert tinted("x") == "[x]"
 
 
 class Clock:

@@ -192,13 +192,9 @@ def test_ngram_mod_shares_one_table_between_sequences() -> None:
     drafter.open(0, range(20))
     drafter.open(1, [3, 4])
     assert ask(drafter, [3, 4, 5], 1) == list(range(6, 14))
-    assert ask(mod_with(1), [3, 4, 5], 1) == []
-
-
-def mod_with(sequence: int) -> NgramMod:
-    drafter = mod()
-    drafter.open(sequence, [3, 4])
-    return drafter
+    alone = mod()
+    alone.open(1, [3, 4])
+    assert ask(alone, [3, 4, 5], 1) == []
 
 
 def test_ngram_mod_clears_a_full_table_before_it_learns_the_prompt() -> None:

@@ -1,4 +1,4 @@
-"""The engine over a fake program: scheduling, limits, text, errors, hostile drafts, counts."""
+"""The engine over a fake program: steps, scheduling, limits, seeds, cancelling, errors."""
 
 from __future__ import annotations
 
@@ -9,20 +9,14 @@ import numpy as np
 import pytest
 
 from drafters_for_tests import (
-    MALFORMED,
     HostileDrafter,
-    MalformedDrafter,
     ScriptedDrafter,
-    TestDrafter,
 )
-from engines import check_counts, drain, fake_engine, joined, run
+from engines import check_counts, drain, fake_engine, greedy, joined, run
 from fake_program import FakeMemory, FakeProgram, FakeTokenizer
 from slipstream.backends.base import Outputs, Step
-from slipstream.drafters.base import Draft, DraftRequest
-from slipstream.engine.controller import Decision, DoublingController, Room, replay
+from slipstream.engine.controller import DoublingController
 from slipstream.engine.sequence import Request
-from slipstream.engine.statistics import Round, Statistics
-from slipstream.engine.text import TextStream
 from slipstream.errors import (
     BackendError,
     ContextFullError,
@@ -35,19 +29,10 @@ from slipstream.options import SamplingOptions
 PROMPT = [1, 2, 3, 4, 5]
 
 
-def plain(prompt: Sequence[int], count: int, program: FakeProgram | None = None) -> list[int]:
-    """Greedy decoding, by hand."""
-    program = program or FakeProgram()
-    tokens = list(prompt)
-    for _ in range(count):
-        tokens.append(int(np.argmax(program.logits(tokens))))
-    return tokens[len(prompt) :]
-
-
 def test_plain_decoding_is_the_argmax_of_every_row() -> None:
     program = FakeProgram()
     [output] = run(fake_engine(program=program), PROMPT, max_tokens=20)
-    assert output.ids == plain(PROMPT, 20)
+    assert output.ids == greedy(PROMPT, 20)
     assert output.finish_reason == "length"
     assert output.text == "".join(FakeTokenizer().pieces[i].decode() for i in output.ids)
     assert [len(step.sequences) for step in program.steps] == [5, *[1] * 19]
@@ -55,7 +40,7 @@ def test_plain_decoding_is_the_argmax_of_every_row() -> None:
 
 
 def test_the_true_continuation_needs_fewer_passes() -> None:
-    truth = [*PROMPT, *plain(PROMPT, 40)]
+    truth = [*PROMPT, *greedy(PROMPT, 40)]
     drafter = ScriptedDrafter([truth])
     program = FakeProgram()
     [output] = run(fake_engine(drafter, program), PROMPT, max_tokens=40)
@@ -69,7 +54,7 @@ def test_the_true_continuation_needs_fewer_passes() -> None:
 
 
 def test_a_fixed_controller_verifies_the_whole_draft() -> None:
-    drafter = ScriptedDrafter([[*PROMPT, *plain(PROMPT, 40)]], length=30)
+    drafter = ScriptedDrafter([[*PROMPT, *greedy(PROMPT, 40)]], length=30)
     program = FakeProgram()
     engine = fake_engine(drafter, program, controller=DoublingController(fixed=True))
     run(engine, PROMPT, max_tokens=40)
@@ -77,7 +62,7 @@ def test_a_fixed_controller_verifies_the_whole_draft() -> None:
 
 
 def test_processing_and_observation_cover_every_pass() -> None:
-    truth = [*PROMPT, *plain(PROMPT, 12)]
+    truth = [*PROMPT, *greedy(PROMPT, 12)]
     drafter = ScriptedDrafter([truth], wrong_at=2)
     [output] = run(fake_engine(drafter), PROMPT, max_tokens=12)
     assert output.ids == truth[5:]
@@ -112,8 +97,8 @@ def test_prompts_are_cut_into_chunks_beside_decoding_rows() -> None:
     long_prompt = [i % 20 for i in range(300)]
     long = engine.submit(Request(long_prompt, SamplingOptions(max_tokens=5)))
     events += drain(engine)
-    assert joined(events, short).ids == plain(PROMPT, 30)
-    assert joined(events, long).ids == plain(long_prompt, 5)
+    assert joined(events, short).ids == greedy(PROMPT, 30)
+    assert joined(events, long).ids == greedy(long_prompt, 5)
     mixed = [step for step in program.steps if len(set(step.sequences.tolist())) == 2]
     # 5 + 32 rows would be one step of the first size; growth is at most twofold
     assert [len(step.sequences) for step in mixed[:3]] == [64, 128, 111]
@@ -137,7 +122,7 @@ def test_chunks_adapt_to_the_time_a_row_takes(seconds_per_row: float) -> None:
 
 
 def test_the_context_end_is_a_length_stop() -> None:
-    truth = [*PROMPT, *plain(PROMPT, 20)]
+    truth = [*PROMPT, *greedy(PROMPT, 20)]
     for context in range(6, 20):
         drafter = ScriptedDrafter([truth])
         program = FakeProgram()
@@ -209,7 +194,7 @@ def test_cancelling_frees_the_sequence_and_keeps_the_others() -> None:
     assert joined(events, first).finish_reason == "cancelled"
     assert len(joined(events, first).tokens) == 1
     assert joined(events, waiting).tokens == ()
-    assert joined(events, second).ids == plain(PROMPT, 10)
+    assert joined(events, second).ids == greedy(PROMPT, 10)
     assert engine.program.memory.bytes() == 0
 
 
@@ -237,84 +222,12 @@ def test_without_memory_the_newest_sequence_fails_alone() -> None:
     first = engine.submit(Request(PROMPT, SamplingOptions(max_tokens=9)))
     second = engine.submit(Request(PROMPT, SamplingOptions(max_tokens=9)))
     events = drain(engine)
-    assert joined(events, first).ids == plain(PROMPT, 9)
+    assert joined(events, first).ids == greedy(PROMPT, 9)
     assert joined(events, second).finish_reason == "error"
 
 
-def test_draft_rows_that_do_not_fit_are_left_out() -> None:
-    truth = plain(PROMPT, 60)
-    end = max(set(truth), key=truth.index)
-    length = truth.index(end) + 1
-    program = FakeProgram(memory=FakeMemory(len(PROMPT) + length - 1))
-    tokenizer = FakeTokenizer(end_ids=frozenset({end}))
-    drafter = HostileDrafter(24, 1, [[*PROMPT, *truth]])
-    [output] = run(fake_engine(drafter, program, tokenizer), PROMPT, max_tokens=-1)
-    assert output.ids == truth[:length]
-    assert output.statistics.rejected_drafts["no memory for draft rows"] > 0
-
-
-@pytest.mark.parametrize("kind", MALFORMED)
-def test_malformed_drafts_are_rejected_with_a_reason(kind: str) -> None:
-    [output] = run(fake_engine(MalformedDrafter(24, [kind])), PROMPT, max_tokens=10)
-    assert output.ids == plain(PROMPT, 10)
-    statistics = output.statistics
-    assert statistics.drafted == 0
-    [(reason, count)] = statistics.rejected_drafts.items()
-    assert reason
-    assert count == 8  # every step but the prefill and the last, which has no room
-
-
-class Misbehaving(TestDrafter):
-    def __init__(self, fails: bool) -> None:
-        super().__init__()
-        self.fails = fails
-
-    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        assert requests
-        if self.fails:
-            raise BackendError("a draft", "nothing", "Try again.")
-        return []
-
-
-@pytest.mark.parametrize("fails", [True, False])
-def test_a_failing_drafter_costs_only_its_drafts(fails: bool) -> None:
-    [output] = run(fake_engine(Misbehaving(fails)), PROMPT, max_tokens=10)
-    assert output.ids == plain(PROMPT, 10)
-    # one that failed is not asked again
-    assert sum(output.statistics.rejected_drafts.values()) == (1 if fails else 8)
-
-
-class Broken(ScriptedDrafter):
-    """Fails in one of its calls."""
-
-    def __init__(self, call: str, truth: Sequence[int]) -> None:
-        super().__init__([truth])
-        setattr(self, call, self._fail)
-
-    def _fail(self, *_: object) -> None:
-        raise BackendError("a working drafter", "another", "Try again.")
-
-
-@pytest.mark.parametrize("call", ["open", "process", "observe", "close"])
-def test_a_drafter_that_fails_elsewhere_does_not_harm_the_output(call: str) -> None:
-    truth = plain(PROMPT, 10)
-    [output] = run(fake_engine(Broken(call, [*PROMPT, *truth])), PROMPT, max_tokens=10)
-    assert output.ids == truth
-    assert output.finish_reason == "length"
-    assert sum(output.statistics.rejected_drafts.values()) == 1
-
-
-def test_drafters_that_never_fired_are_named() -> None:
-    [output] = run(fake_engine(TestDrafter()), PROMPT, max_tokens=4)
-    assert output.statistics.never_fired == ("test",)
-    assert output.statistics.acceptance_rate is None
-    assert output.statistics.mean_acceptance_length is None
-    [output] = run(fake_engine(), PROMPT, max_tokens=4)
-    assert output.statistics.never_fired == ()
-
-
 def test_events_come_once_per_step() -> None:
-    drafter = ScriptedDrafter([[*PROMPT, *plain(PROMPT, 30)]])
+    drafter = ScriptedDrafter([[*PROMPT, *greedy(PROMPT, 30)]])
     engine = fake_engine(drafter)
     engine.submit(Request(PROMPT, SamplingOptions(max_tokens=30)))
     batches = []
@@ -323,133 +236,3 @@ def test_events_come_once_per_step() -> None:
     assert [len(batch) for batch in batches] == [1] * len(batches)
     assert [len(batch[0].tokens) for batch in batches] == [1, 5, 9, 15]
     assert engine.step() == []
-
-
-# statistics
-
-
-def test_statistics_are_recomputed_from_rounds() -> None:
-    rounds = [
-        Round(0, 0, 0, 0, 1, 5),
-        Round(4, 3, 2, 3, 3, 5, 64, "a", 0.1),
-        Round(4, 1, 0, 1, 1, 5, 4, "a", 0.1),
-        Round(2, 2, 2, 2, 1, 3, 2, "b", 0.1),
-    ]
-    s = Statistics(5, 0, 1.0, rounds, first_token_s=1.5, finished_s=3.0, drafters=("a", "b", "c"))
-    check_counts(s)
-    assert (s.emitted, s.discarded, s.target_passes, s.verification_steps) == (6, 2, 4, 3)
-    assert (s.drafted, s.tested, s.accepted) == (10, 6, 4)
-    assert s.acceptance_rate == 0.4
-    assert s.tokens_per_pass == 1.5
-    assert s.mean_acceptance_length == 1 + 4 / 3
-    # depth 0 was reached by all three, depth 1 by the first and the last, depth 2 by the first
-    assert s.acceptance_at == (2 / 3, 1.0, 0.0)
-    assert (s.ttft_s, s.total_s, s.decode_tok_s) == (0.5, 2.0, 5 / 1.5)
-    assert s.never_fired == ("c",)
-    assert s.summary()["discarded"] == 2
-
-
-# controller
-
-
-def decision(drafted: int, accepted: int, rejected: bool, room: int = 100) -> Decision:
-    return Decision(0.0, 0, room, drafted, drafted, drafted, accepted, rejected, drafted + 1, 0.1)
-
-
-def test_widths_double_and_fall_back() -> None:
-    controller = DoublingController()
-    widths = []
-    for accepted, rejected in [(4, False), (8, False), (15, False), (6, True), (0, True)]:
-        [cap] = controller.plan([Room(0, 100)])
-        widths.append(cap)
-        controller.observe(decision(cap, accepted, rejected))
-    assert widths == [4, 8, 15, 15, 7]
-    assert controller.plan([Room(0, 100), Room(1, 100), Room(0, 0)]) == [1, 4, 0]
-    controller.observe(decision(0, 0, False))
-    assert controller.plan([Room(0, 100)]) == [1]
-    controller.close(0)
-    assert controller.plan([Room(0, 2), Room(0, -1)]) == [2, 0]
-
-
-def test_trimming_keeps_a_prefix() -> None:
-    drafts = [Draft.chain([1, 2, 3], "a"), Draft.chain([4], "a"), Draft()]
-    trimmed = DoublingController().trim(drafts, [2, 2, 0])
-    assert [draft.tokens for draft in trimmed] == [(1, 2), (4,), ()]
-
-
-def test_decisions_replay_from_a_trace() -> None:
-    trace: list[Decision] = []
-    drafter = HostileDrafter(24, 3, [[*PROMPT, *plain(PROMPT, 60)]])
-    engine = fake_engine(drafter, controller=DoublingController(trace=trace.append))
-    run(engine, PROMPT, max_tokens=60)
-    assert len({d.cap for d in trace}) > 2
-    assert replay(trace, DoublingController()) == [d.cap for d in trace]
-    assert replay(trace, DoublingController(first=2)) != [d.cap for d in trace]
-
-
-# text
-
-
-def streamed(pieces: Sequence[str | bytes], *stops: str) -> tuple[list[str], str | None]:
-    raw = [piece.encode() if isinstance(piece, str) else piece for piece in pieces]
-    stream = TextStream(FakeTokenizer(raw).stream(), stops)
-    released = []
-    for token in range(len(raw)):
-        released.append(stream.push(token))
-        if stream.stop is not None:
-            break
-    return [*released, stream.finish()], stream.stop
-
-
-def test_half_characters_are_held_back() -> None:
-    euro = "€".encode()
-    assert streamed([euro[:1], euro[1:], "x"]) == (["", "€", "x", ""], None)
-    assert streamed(["a", euro[:2]]) == (["a", "", "\ufffd"], None)
-
-
-@pytest.mark.parametrize(
-    ("pieces", "stops", "released", "stop"),
-    [
-        (["ab", "cd"], ["c"], ["ab", "", ""], "c"),
-        (["ab", "cd", "ef"], ["bcde"], ["a", "", "", ""], "bcde"),
-        (["ab", "cx", "ef"], ["bcd"], ["a", "bcx", "ef", ""], None),
-        (["ab", "c"], ["bcd"], ["a", "", "bc"], None),
-        (["aa", "aa", "ab"], ["aab"], ["", "aa", "a", ""], "aab"),
-        (["xaby"], ["aby", "b", "ab"], ["x", ""], "ab"),
-        (["xab", "y"], ["aby", "b"], ["xa", ""], "b"),
-        (["stop"], ["stop"], ["", ""], "stop"),
-        (["abc"], [], ["abc", ""], None),
-    ],
-)
-def test_stop_strings(
-    pieces: list[str], stops: list[str], released: list[str], stop: str | None
-) -> None:
-    assert streamed(pieces, *stops) == (released, stop)
-
-
-def test_a_stop_string_across_tokens_ends_the_output() -> None:
-    truth = plain(PROMPT, 30)
-    pieces = FakeTokenizer().pieces
-    whole = "".join(pieces[token].decode() for token in truth)
-    place = 21
-    stop = whole[place : place + 4]
-    [output] = run(fake_engine(), PROMPT, max_tokens=30, stop=(stop,))
-    assert output.text == whole[: whole.index(stop)]
-    assert output.finish_reason == "stop"
-    assert output.stop == stop
-    # the token that completes it is the last
-    assert len(output.ids) == (whole.index(stop) + len(stop) + 1) // 2
-
-
-def test_end_tokens_end_the_output_and_show_no_text() -> None:
-    truth = plain(PROMPT, 30)
-    end = truth[9]
-    tokenizer = FakeTokenizer(end_ids=frozenset({end}))
-    [output] = run(fake_engine(tokenizer=tokenizer), PROMPT, max_tokens=30)
-    length = truth.index(end) + 1
-    assert output.ids == truth[:length]
-    assert output.finish_reason == "stop"
-    assert output.stop is None
-    assert output.tokens[-1].text == ""
-    [output] = run(fake_engine(tokenizer=tokenizer), PROMPT, max_tokens=30, ignore_eos=True)
-    assert output.ids == truth

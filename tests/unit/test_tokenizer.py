@@ -81,13 +81,9 @@ def test_user_defined_tokens_are_always_found() -> None:
 
 
 def test_missing_byte_keeps_neighbours_apart() -> None:
-    vocabulary = plain(bpe_vocabulary())
-    tokens = ["gone" if text == "ÿ" else text for text in vocabulary[P + "tokens"]]
-    merges = ["h e"]
-    without_t = [text if text != "t" else "absent" for text in tokens]
-    merged = [text for text in without_t if text not in ("Ġt", "Ġthe")]
-    types = [3] * 3 + [1] * (len(merged) - 3)
-    tokenizer = bpe(tokens=merged, merges=merges, token_type=types)
+    tokens = [t for t in plain(bpe_vocabulary())[P + "tokens"] if t not in ("t", "Ġt", "Ġthe")]
+    types = [3] * 3 + [1] * (len(tokens) - 3)
+    tokenizer = bpe(tokens=tokens, merges=["h e"], token_type=types)
     assert texts(tokenizer, tokenizer.encode("hte")) == ["h", "e"]
     assert texts(tokenizer, tokenizer.encode("he")) == ["he"]
 
@@ -188,7 +184,7 @@ def test_character_nowhere_in_the_vocabulary() -> None:
 
 def test_absurd_word_is_refused() -> None:
     with pytest.raises(TokenizerError, match="between spaces"):
-        scored({"a": -1}).encode("a" * (1 << 21) + "a")
+        scored({"a": -1}).encode("a" * (1 << 20) + "a")
 
 
 def test_boundary_tokens() -> None:

@@ -61,7 +61,7 @@ def _interrupted() -> int:
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    print("\ninterrupted", file=sys.stderr)
+    print("interrupted", file=sys.stderr)
     return INTERRUPTED
 
 

@@ -65,6 +65,9 @@ def _read() -> str | None:
         if interactive:
             print()
         return None
+    except KeyboardInterrupt:
+        print()
+        raise
 
 
 class Conversation:

@@ -24,7 +24,8 @@ def print_pieces(pieces: Iterable[Piece], *, drafts: bool) -> list[Piece]:
             seen.append(piece)
             show(piece, drafts=drafts)
     finally:
-        print(flush=True)
+        if seen:
+            print(flush=True)
     return seen
 
 

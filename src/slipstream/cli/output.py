@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -40,8 +41,9 @@ def for_terminal(text: str) -> str:
 
 
 def tinted(text: str) -> str:
-    """Accepted draft tokens: green on a terminal, in [brackets] elsewhere."""
-    return f"{_TINT}{text}{_PLAIN}" if sys.stdout.isatty() else f"[{text}]"
+    """Accepted draft tokens: green on a terminal, in [brackets] elsewhere or with $NO_COLOR."""
+    colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return f"{_TINT}{text}{_PLAIN}" if colours else f"[{text}]"
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ SPACE: Final = "\u2581"
 SEPARATOR: Final = "\U0010ffff"  # a noncharacter, so in no token
 CACHED_WORDS: Final = 1 << 16
 CACHED_CHARACTERS: Final = 64
-MAX_WORD_CHARACTERS: Final = 1 << 21
+MAX_WORD_CHARACTERS: Final = 1 << 20
 
 Candidate = tuple[float, int, int, str]  # negated score, left symbol, right symbol, their text
 
@@ -82,9 +82,9 @@ class SentencePieceModel:
         heapify(queue)
         while queue:
             _, left, right, text = heappop(queue)
-            if not symbols[left] or len(symbols[left]) + len(symbols[right]) != len(text):
-                continue
-            if not symbols[right]:
+            if not (symbols[left] and symbols[right]):
+                continue  # one of the two has been merged with another neighbour since
+            if len(symbols[left]) + len(symbols[right]) != len(text):
                 continue
             symbols[left], symbols[right] = text, ""
             after, before = following[right], preceding[left]
