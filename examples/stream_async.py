@@ -1,6 +1,6 @@
 """Two texts at once from one model, streamed in an event loop.
 
-    python examples/stream_async.py [MODEL]
+python examples/stream_async.py [MODEL]
 """
 
 from __future__ import annotations

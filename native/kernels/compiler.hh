@@ -1,7 +1,11 @@
 // Macros for kernels: what must be inlined and which loops must be unrolled or kept.
 #pragma once
 
+#if defined(SLIPSTREAM_EMULATE_AVX512)
+#define INLINE inline  // the emulation takes minutes to compile otherwise
+#else
 #define INLINE inline __attribute__((always_inline))
+#endif
 
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")

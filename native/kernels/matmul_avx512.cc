@@ -1,6 +1,9 @@
 // AVX-512 with VNNI. Compiled with -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni.
 #if defined(SLIPSTREAM_EMULATE_AVX512)
-#include "emulated_avx512.hh"
+#include "isa/avx512_emulation.hh"
+#define _mm512_cvtepu16_epi32(v)                                                       \
+  slipstream::emulation::join(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(v)),        \
+                              _mm256_cvtepu16_epi32(_mm256_extracti128_si256(v, 1)))
 #else
 #include <immintrin.h>
 #endif
