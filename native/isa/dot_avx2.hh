@@ -6,6 +6,7 @@
 struct Avx2 {
   static constexpr const char* kName = "avx2";
   static constexpr int kMaxRows = 4;
+  static constexpr bool kSharesCodes = true;  // between the passes over a chunk
   static constexpr int kMaxFloatRows = 3;
 
   struct Bytes {  // four consecutive weights of each lane
@@ -31,6 +32,11 @@ struct Avx2 {
   static INLINE Bytes load(const uint8_t* p) {
     auto v = reinterpret_cast<const __m256i*>(p);
     return {{_mm256_load_si256(v), _mm256_load_si256(v + 1)}};
+  }
+  static INLINE void store(uint8_t* p, Bytes a) {
+    auto v = reinterpret_cast<__m256i*>(p);
+    _mm256_store_si256(v, a.half[0]);
+    _mm256_store_si256(v + 1, a.half[1]);
   }
   static INLINE void prefetch(const uint8_t* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);

@@ -7,6 +7,7 @@
 struct Avx512 {
   static constexpr const char* kName = "avx512";
   static constexpr int kMaxRows = 8;
+  static constexpr bool kSharesCodes = false;
   static constexpr int kMaxFloatRows = 8;
 
   using Bytes = __m512i;   // four consecutive weights of each lane

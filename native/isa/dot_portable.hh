@@ -4,6 +4,7 @@
 struct Portable {
   static constexpr const char* kName = "portable";
   static constexpr int kMaxRows = 2;
+  static constexpr bool kSharesCodes = false;
   static constexpr int kMaxFloatRows = 2;
 
   using Bytes = uint32_t __attribute__((vector_size(64)));   // four consecutive weights a lane

@@ -32,12 +32,9 @@ struct Block32 {
   static constexpr int kBlockElements = 32;
   static constexpr int kChunkBlocks = 16;
 
-  template <class Isa>
-  static constexpr int max_rows() { return Isa::kMaxRows; }
-
-  template <class Isa, int kRows>
+  template <class Isa, class Source, int kRows>
   static void multiply_blocks(const uint8_t* strip, int first, int last, const Activation* x,
-                              int step, float* tile) {
+                              int step, float* tile, uint8_t* shared) {
     using Layout = Block32Layout<Type>;
     typename Isa::Floats sums[kRows];
     UNROLL for (int r = 0; r < kRows; ++r) sums[r] = Isa::load_floats(tile + r * kStripRows);
@@ -45,7 +42,7 @@ struct Block32 {
       const uint8_t* planes = strip + Layout::code_offset(b);
       prefetch_group<Isa, typename Type::Codec>(planes);
       typename Isa::Wide integers[kRows];
-      Type::template integer_sums<Isa>(planes, x, integers);
+      Type::template integer_sums<Isa>(planes, Source(shared).group(b - first), x, integers);
       add_scaled_block<Isa>(strip + Layout::scale_offset(b), x, integers, sums);
     }
     UNROLL for (int r = 0; r < kRows; ++r) Isa::store_floats(tile + r * kStripRows, sums[r]);
@@ -69,13 +66,13 @@ struct Block32 {
   }
 
   // Sums of unsigned codes minus the zero point that `start` puts in.
-  template <class Isa, int kRows, class Start>
-  static INLINE void unsigned_sums(const uint8_t* planes, const Activation* x, Start start,
-                                   typename Isa::Wide (&out)[kRows]) {
+  template <class Isa, class Source, class Start, int kRows>
+  static INLINE void unsigned_sums(const uint8_t* planes, Source source, const Activation* x,
+                                   Start start, typename Isa::Wide (&out)[kRows]) {
     typename Isa::Narrow sums[kRows];
     UNROLL for (int r = 0; r < kRows; ++r) sums[r] = start(x[r]);
-    add_steps<Isa, typename Type::Codec, 0, kGroupSteps>(planes, x->codes, sizeof(Activation),
-                                                         sums);
+    add_steps<Isa, typename Type::Codec, 0, kGroupSteps>(planes, source, x->codes,
+                                                         sizeof(Activation), sums);
     UNROLL for (int r = 0; r < kRows; ++r) out[r] = Isa::widen(sums[r]);
   }
 

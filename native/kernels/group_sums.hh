@@ -11,22 +11,61 @@ INLINE void prefetch_group(const uint8_t* planes) {
   }
 }
 
+// Where a pass takes the codes of a group from, step by step. With several passes over a chunk the
+// first one leaves the unpacked codes in a buffer in the first-level cache for the others.
+constexpr size_t kSharedGroupBytes = size_t{kGroupSteps} * kPlaneBytes;
+
+struct PackedCodes {
+  explicit PackedCodes(uint8_t*) {}
+  INLINE PackedCodes group(int) const { return *this; }
+  template <class Isa, class Codec, int kStep>
+  INLINE typename Isa::Bytes step(const uint8_t* planes) const {
+    return Codec::template unpack<Isa, kStep>(planes);
+  }
+};
+
+struct SharingCodes {
+  explicit SharingCodes(uint8_t* buffer) : shared(buffer) {}
+  INLINE SharingCodes group(int index) const {
+    return SharingCodes(shared + index * kSharedGroupBytes);
+  }
+  template <class Isa, class Codec, int kStep>
+  INLINE typename Isa::Bytes step(const uint8_t* planes) const {
+    const auto codes = Codec::template unpack<Isa, kStep>(planes);
+    Isa::store(shared + kStep * kPlaneBytes, codes);
+    return codes;
+  }
+  uint8_t* shared;
+};
+
+struct SharedCodes {
+  explicit SharedCodes(const uint8_t* buffer) : shared(buffer) {}
+  INLINE SharedCodes group(int index) const {
+    return SharedCodes(shared + index * kSharedGroupBytes);
+  }
+  template <class Isa, class Codec, int kStep>
+  INLINE typename Isa::Bytes step(const uint8_t*) const {
+    return Isa::load(shared + kStep * kPlaneBytes);
+  }
+  const uint8_t* shared;
+};
+
 // x: the codes of the group in the first row; `stride` bytes between rows.
-template <class Isa, class Codec, int kStep, int kRows>
-INLINE void add_step(const uint8_t* planes, const int8_t* x, size_t stride,
+template <class Isa, class Codec, int kStep, class Source, int kRows>
+INLINE void add_step(const uint8_t* planes, Source source, const int8_t* x, size_t stride,
                      typename Isa::Narrow (&sums)[kRows]) {
-  const auto codes = Codec::template unpack<Isa, kStep>(planes);
+  const auto codes = source.template step<Isa, Codec, kStep>(planes);
   UNROLL for (int r = 0; r < kRows; ++r) {
-    sums[r] = Isa::dot(sums[r], codes, Isa::broadcast(x + r * stride + (kStep % 8) * 4));
+    sums[r] = Isa::dot(sums[r], codes, Isa::broadcast(x + r * stride + kStep * 4));
   }
 }
 
 // Steps kFirst, kFirst + 1, ... of a group, in any order: the sums are integers.
-template <class Isa, class Codec, int kFirst, int kCount, int kRows>
-INLINE void add_steps(const uint8_t* planes, const int8_t* x, size_t stride,
+template <class Isa, class Codec, int kFirst, int kCount, class Source, int kRows>
+INLINE void add_steps(const uint8_t* planes, Source source, const int8_t* x, size_t stride,
                       typename Isa::Narrow (&sums)[kRows]) {
   if constexpr (kCount > 0) {
-    add_step<Isa, Codec, kFirst>(planes, x, stride, sums);
-    add_steps<Isa, Codec, kFirst + 1, kCount - 1>(planes, x, stride, sums);
+    add_step<Isa, Codec, kFirst>(planes, source, x, stride, sums);
+    add_steps<Isa, Codec, kFirst + 1, kCount - 1>(planes, source, x, stride, sums);
   }
 }

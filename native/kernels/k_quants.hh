@@ -15,14 +15,15 @@ constexpr int kKQuantHeaderBytes = kScaleLineBytes + 3 * kPlaneBytes;
 
 // The scales (first two steps) and minimums (last two) of one row: 16 codes of six bits.
 INLINE LaneCodes decode_six_bit_scales(const uint8_t* packed) {
+  const uint32_t first = OneLane::load(packed);
+  const uint32_t second = OneLane::load(packed + 4);
+  const uint32_t third = OneLane::load(packed + 8);
+  const uint32_t dwords[4] = {first & every_byte(63),
+                              (third & every_byte(15)) | (first >> 6 & every_byte(3)) << 4,
+                              second & every_byte(63),
+                              (third >> 4 & every_byte(15)) | (second >> 6 & every_byte(3)) << 4};
   LaneCodes out{};
-  for (int j = 0; j < 4; ++j) {
-    const int first = packed[j], second = packed[j + 4], third = packed[j + 8];
-    out.byte[j] = first & 63;
-    out.byte[j + 4] = (third & 15) | first >> 6 << 4;
-    out.byte[j + 8] = second & 63;
-    out.byte[j + 12] = third >> 4 | second >> 6 << 4;
-  }
+  memcpy(out.byte, dwords, sizeof(dwords));
   return out;
 }
 
@@ -32,9 +33,6 @@ struct KQuant {
   static constexpr int kBlockElements = 256;
   static constexpr int kChunkBlocks = 2;
 
-  template <class Isa>
-  static constexpr int max_rows() { return Isa::kMaxRows; }
-
   static INLINE size_t block_offset(int block) {
     return block * size_t{kKQuantHeaderBytes + 8 * Type::Codec::kPlanes * kPlaneBytes};
   }
@@ -42,39 +40,40 @@ struct KQuant {
     return kKQuantHeaderBytes + size_t(group) * Type::Codec::kPlanes * kPlaneBytes;
   }
 
-  template <class Isa, int kRows>
+  template <class Isa, class Source, int kRows>
   static void multiply_blocks(const uint8_t* strip, int first, int last, const Activation* x,
-                              int step, float* tile) {
+                              int step, float* tile, uint8_t* shared) {
     typename Isa::Floats sums[kRows];
     UNROLL for (int r = 0; r < kRows; ++r) sums[r] = Isa::load_floats(tile + r * kStripRows);
     for (int b = first; b < last; ++b, x += step) {
       const uint8_t* block = strip + block_offset(b);
       typename Isa::Wide integers[kRows];
-      scaled_group_sums<Isa>(block, x, integers);
+      scaled_group_sums<Isa>(block, Source(shared).group((b - first) * 8), x, integers);
       add_block<Isa>(block, x, integers, sums);
     }
     UNROLL for (int r = 0; r < kRows; ++r) Isa::store_floats(tile + r * kStripRows, sums[r]);
   }
 
-  template <class Isa, int kRows>
-  static INLINE void scaled_group_sums(const uint8_t* block, const Activation* x,
+  template <class Isa, class Source, int kRows>
+  static INLINE void scaled_group_sums(const uint8_t* block, Source source, const Activation* x,
                                        typename Isa::Wide (&out)[kRows]) {
     const uint8_t* header = block + kScaleLineBytes;
     UNROLL for (int r = 0; r < kRows; ++r) out[r] = Isa::wide_zero();
-    add_four_groups<Isa, 0>(block, SixBitCodes::unpack<Isa, 0>(header), x, out);
-    add_four_groups<Isa, 4>(block, SixBitCodes::unpack<Isa, 1>(header), x, out);
+    add_four_groups<Isa, 0>(block, source, SixBitCodes::unpack<Isa, 0>(header), x, out);
+    add_four_groups<Isa, 4>(block, source, SixBitCodes::unpack<Isa, 1>(header), x, out);
   }
 
-  template <class Isa, int kFirst, int kRows>
-  static INLINE void add_four_groups(const uint8_t* block, typename Isa::Bytes scales,
-                                     const Activation* x, typename Isa::Wide (&out)[kRows]) {
+  template <class Isa, int kFirst, class Source, int kRows>
+  static INLINE void add_four_groups(const uint8_t* block, Source source,
+                                     typename Isa::Bytes scales, const Activation* x,
+                                     typename Isa::Wide (&out)[kRows]) {
     ROLLED for (int g = 0; g < 4; ++g) {
       const uint8_t* planes = block + group_offset(kFirst + g);
       prefetch_group<Isa, typename Type::Codec>(planes);
       typename Isa::Narrow sums[kRows];
       UNROLL for (int r = 0; r < kRows; ++r) sums[r] = Type::template start<Isa>(x[r], kFirst + g);
       add_steps<Isa, typename Type::Codec, 0, kGroupSteps>(
-          planes, x->codes + (kFirst + g) * 32, sizeof(Activation), sums);
+          planes, source.group(kFirst + g), x->codes + (kFirst + g) * 32, sizeof(Activation), sums);
       const auto scale = Isa::unsigned_scale(scales, g);
       UNROLL for (int r = 0; r < kRows; ++r) out[r] = Isa::add_scaled(out[r], sums[r], scale);
     }

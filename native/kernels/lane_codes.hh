@@ -6,6 +6,25 @@ struct LaneCodes {
   uint8_t byte[32];
 };
 
+INLINE uint64_t load_word(const uint8_t* p) {
+  uint64_t word;
+  memcpy(&word, p, 8);
+  return word;
+}
+
+constexpr uint64_t every_byte_of_word(uint64_t byte) { return byte * 0x0101010101010101u; }
+
+// codes[8i .. 8i+7] = bytes of word(i), i = 0..3: eight codes at a time in one register.
+template <class Function>
+INLINE LaneCodes lane_codes_of_words(Function word_at) {
+  LaneCodes out;
+  for (int i = 0; i < 4; ++i) {
+    const uint64_t word = word_at(i);
+    memcpy(out.byte + 8 * i, &word, 8);
+  }
+  return out;
+}
+
 INLINE void set_lane(GroupCodes& codes, int lane, const LaneCodes& row) {
   for (int s = 0; s < kGroupSteps; ++s) memcpy(&codes.step[s][lane], row.byte + 4 * s, 4);
 }
@@ -43,10 +62,7 @@ INLINE LaneCodes unpack_lane(const uint8_t* planes, int lane) {
 
 // 16 bytes: weight j in the low nibble of byte j, weight j + 16 in the high one.
 INLINE LaneCodes decode_nibbles(const uint8_t* packed) {
-  LaneCodes out;
-  for (int j = 0; j < 16; ++j) {
-    out.byte[j] = packed[j] & 15;
-    out.byte[j + 16] = packed[j] >> 4;
-  }
-  return out;
+  return lane_codes_of_words([&](int i) {
+    return load_word(packed + i % 2 * 8) >> i / 2 * 4 & every_byte_of_word(15);
+  });
 }

@@ -1,13 +1,10 @@
-// The level that any processor runs.
+// The level that any processor runs. GCC needs -Wno-psabi: no 64-byte vector crosses a call here.
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
 #include "kernels/compiler.hh"
 #include "kernels/matmul.hh"
-
-// Every function with a vector argument is inlined, so no calling convention is involved.
-#pragma GCC diagnostic ignored "-Wpsabi"
 
 namespace slipstream {
 namespace matmul_portable {

@@ -14,10 +14,10 @@ struct Q4_0 : Block32<Q4_0> {
     return scale * static_cast<float>(code - 8);
   }
 
-  template <class Isa, int kRows>
-  static INLINE void integer_sums(const uint8_t* planes, const Activation* x,
+  template <class Isa, class Source, int kRows>
+  static INLINE void integer_sums(const uint8_t* planes, Source source, const Activation* x,
                                   typename Isa::Wide (&out)[kRows]) {
     unsigned_sums<Isa>(
-        planes, x, [](const Activation& row) { return Isa::narrow_start(row.offset8); }, out);
+        planes, source, x, [](const Activation& row) { return Isa::narrow_start(row.offset8); }, out);
   }
 };

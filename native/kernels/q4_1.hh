@@ -14,9 +14,9 @@ struct Q4_1 : Block32<Q4_1> {
     return scale * static_cast<float>(code) + minimum;
   }
 
-  template <class Isa, int kRows>
-  static INLINE void integer_sums(const uint8_t* planes, const Activation* x,
+  template <class Isa, class Source, int kRows>
+  static INLINE void integer_sums(const uint8_t* planes, Source source, const Activation* x,
                                   typename Isa::Wide (&out)[kRows]) {
-    unsigned_sums<Isa>(planes, x, [](const Activation&) { return Isa::narrow_zero(); }, out);
+    unsigned_sums<Isa>(planes, source, x, [](const Activation&) { return Isa::narrow_zero(); }, out);
   }
 };

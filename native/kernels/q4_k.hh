@@ -3,10 +3,10 @@
 
 // Bytes 32i .. 32i+31 hold group 2i in their low nibbles and group 2i + 1 in their high ones.
 INLINE LaneCodes decode_group_nibbles(const uint8_t* packed, int group) {
-  LaneCodes out;
-  const int shift = group % 2 * 4;
-  for (int j = 0; j < 32; ++j) out.byte[j] = packed[group / 2 * 32 + j] >> shift & 15;
-  return out;
+  const uint8_t* bytes = packed + group / 2 * 32;
+  return lane_codes_of_words([&](int i) {
+    return load_word(bytes + 8 * i) >> group % 2 * 4 & every_byte_of_word(15);
+  });
 }
 
 struct Q4_K : KQuant<Q4_K> {

@@ -4,13 +4,18 @@
 // d * (code - 16).
 #pragma once
 
-// Bit j of the word of high bits at `word` is bit 4 of weight j.
-INLINE LaneCodes decode_five_bits(const uint8_t* word, const uint8_t* nibbles) {
-  uint32_t high;
-  memcpy(&high, word, 4);
-  LaneCodes out = decode_nibbles(nibbles);
-  for (int j = 0; j < 32; ++j) out.byte[j] |= (high >> j & 1) << 4;
-  return out;
+// Bit j of `bits` in the lowest bit of byte j. Seven bits times 1 + 2^7 + 2^14 + ... do not carry.
+INLINE uint64_t spread_bits(uint64_t bits) {
+  const uint64_t spread = (bits & 0x7f) * 0x0002040810204081u & every_byte_of_word(1);
+  return spread | bits >> 7 << 56;
+}
+
+// Bit j of the word of high bits is bit 4 of weight j.
+INLINE LaneCodes decode_five_bits(const uint8_t* high_bits, const uint8_t* nibbles) {
+  const LaneCodes low = decode_nibbles(nibbles);
+  return lane_codes_of_words([&](int i) {
+    return load_word(low.byte + 8 * i) | spread_bits(high_bits[i]) << 4;
+  });
 }
 
 struct Q5_0 : Block32<Q5_0> {
@@ -24,10 +29,10 @@ struct Q5_0 : Block32<Q5_0> {
     return scale * static_cast<float>(code - 16);
   }
 
-  template <class Isa, int kRows>
-  static INLINE void integer_sums(const uint8_t* planes, const Activation* x,
+  template <class Isa, class Source, int kRows>
+  static INLINE void integer_sums(const uint8_t* planes, Source source, const Activation* x,
                                   typename Isa::Wide (&out)[kRows]) {
     unsigned_sums<Isa>(
-        planes, x, [](const Activation& row) { return Isa::narrow_start(row.offset16); }, out);
+        planes, source, x, [](const Activation& row) { return Isa::narrow_start(row.offset16); }, out);
   }
 };

@@ -16,11 +16,11 @@ struct Q5_1 : Block32<Q5_1> {
   }
 
   // 31 * 127 * 16 passes int16, so the sums are taken about 16 and moved back as int32.
-  template <class Isa, int kRows>
-  static INLINE void integer_sums(const uint8_t* planes, const Activation* x,
+  template <class Isa, class Source, int kRows>
+  static INLINE void integer_sums(const uint8_t* planes, Source source, const Activation* x,
                                   typename Isa::Wide (&out)[kRows]) {
     unsigned_sums<Isa>(
-        planes, x, [](const Activation& row) { return Isa::narrow_start(row.offset16); }, out);
+        planes, source, x, [](const Activation& row) { return Isa::narrow_start(row.offset16); }, out);
     UNROLL for (int r = 0; r < kRows; ++r) out[r] = Isa::add_dword(out[r], x[r].sum16);
   }
 };

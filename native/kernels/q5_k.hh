@@ -7,9 +7,11 @@ struct Q5_K : KQuant<Q5_K> {
 
   // Bit `group` of high byte j is bit 4 of weight j of the group.
   static LaneCodes decode(const uint8_t* block, int group) {
-    LaneCodes out = decode_group_nibbles(block + 48, group);
-    for (int j = 0; j < 32; ++j) out.byte[j] |= (block[16 + j] >> group & 1) << 4;
-    return out;
+    const LaneCodes low = decode_group_nibbles(block + 48, group);
+    return lane_codes_of_words([&](int i) {
+      const uint64_t high = load_word(block + 16 + 8 * i) >> group & every_byte_of_word(1);
+      return load_word(low.byte + 8 * i) | high << 4;
+    });
   }
 
   // 31 * 127 * 16 passes int16, so group sums are taken about 16 and moved back as int32.

@@ -19,9 +19,6 @@ struct Q6_K {
   static constexpr int kScaleBytes = 16 * kStripRows;
   static constexpr size_t kBodyBytes = kScaleBytes + 8 * Codec::kPlanes * kPlaneBytes;
 
-  template <class Isa>
-  static constexpr int max_rows() { return Isa::kMaxRows; }
-
   static INLINE size_t unit_offset(int block) {
     return block / 2 * (kScaleLineBytes + 2 * kBodyBytes);
   }
@@ -34,14 +31,15 @@ struct Q6_K {
     return kScaleBytes + size_t(pair) * Codec::kPlanes * kPlaneBytes;
   }
 
-  template <class Isa, int kRows>
+  template <class Isa, class Source, int kRows>
   static void multiply_blocks(const uint8_t* strip, int first, int last, const Activation* x,
-                              int step, float* tile) {
+                              int step, float* tile, uint8_t* shared) {
     typename Isa::Floats sums[kRows];
     UNROLL for (int r = 0; r < kRows; ++r) sums[r] = Isa::load_floats(tile + r * kStripRows);
     for (int b = first; b < last; ++b, x += step) {
       typename Isa::Wide integers[kRows];
-      scaled_group_sums<Isa>(strip + body_offset(b), x, integers);
+      scaled_group_sums<Isa>(strip + body_offset(b), Source(shared).group((b - first) * 8), x,
+                             integers);
       const auto d = Isa::load_half_floats(strip + d_offset(b));
       UNROLL for (int r = 0; r < kRows; ++r) {
         const auto scaled = Isa::multiply(Isa::to_floats(integers[r]), d);
@@ -51,27 +49,28 @@ struct Q6_K {
     UNROLL for (int r = 0; r < kRows; ++r) Isa::store_floats(tile + r * kStripRows, sums[r]);
   }
 
-  template <class Isa, int kRows>
-  static INLINE void scaled_group_sums(const uint8_t* body, const Activation* x,
+  template <class Isa, class Source, int kRows>
+  static INLINE void scaled_group_sums(const uint8_t* body, Source source, const Activation* x,
                                        typename Isa::Wide (&out)[kRows]) {
     UNROLL for (int r = 0; r < kRows; ++r) out[r] = Isa::wide_zero();
     ROLLED for (int pair = 0; pair < 8; ++pair) {
       const uint8_t* planes = body + pair_offset(pair);
       const auto scales = Isa::load(body + pair / 2 * kPlaneBytes);
       prefetch_group<Isa, Codec>(planes);
-      add_group<Isa, 0>(planes, scales, pair, x, out);
-      add_group<Isa, 1>(planes, scales, pair, x, out);
+      add_group<Isa, 0>(planes, source.group(pair), scales, pair, x, out);
+      add_group<Isa, 1>(planes, source.group(pair), scales, pair, x, out);
     }
   }
 
-  template <class Isa, int kOdd, int kRows>
-  static INLINE void add_group(const uint8_t* planes, typename Isa::Bytes scales, int pair,
-                               const Activation* x, typename Isa::Wide (&out)[kRows]) {
+  template <class Isa, int kOdd, class Source, int kRows>
+  static INLINE void add_group(const uint8_t* planes, Source source, typename Isa::Bytes scales,
+                               int pair, const Activation* x, typename Isa::Wide (&out)[kRows]) {
     typename Isa::Narrow sums[kRows];
     UNROLL for (int r = 0; r < kRows; ++r) {
       sums[r] = Isa::narrow_start(x[r].offset32[2 * pair + kOdd]);
     }
-    add_steps<Isa, Codec, 4 * kOdd, 4>(planes, x->codes + 32 * pair, sizeof(Activation), sums);
+    add_steps<Isa, Codec, 4 * kOdd, 4>(planes, source, x->codes + 32 * pair, sizeof(Activation),
+                                       sums);
     const auto scale = Isa::signed_scale(scales, pair % 2 * 2 + kOdd);
     UNROLL for (int r = 0; r < kRows; ++r) out[r] = Isa::add_scaled(out[r], sums[r], scale);
   }
@@ -83,12 +82,11 @@ struct Q6_K {
     const int half = pair / 4, quarter = pair % 4;
     const uint8_t* low = block + half * 64 + quarter % 2 * 32;
     const uint8_t* high = block + 128 + half * 32;
-    LaneCodes out;
-    for (int j = 0; j < 32; ++j) {
-      const int nibble = low[j] >> (quarter / 2 * 4) & 15;
-      out.byte[j] = static_cast<uint8_t>(nibble | (high[j] >> (2 * quarter) & 3) << 4);
-    }
-    return out;
+    return lane_codes_of_words([&](int i) {
+      const uint64_t nibbles = load_word(low + 8 * i) >> quarter / 2 * 4 & every_byte_of_word(15);
+      const uint64_t pairs = load_word(high + 8 * i) >> 2 * quarter & every_byte_of_word(3);
+      return nibbles | pairs << 4;
+    });
   }
 
   static void repack_block(const uint8_t* const (&rows)[kStripRows], int block, uint8_t* strip) {

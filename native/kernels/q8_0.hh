@@ -19,7 +19,7 @@ struct Q8_0 : Block32<Q8_0> {
   }
 
   template <class Isa, int kRows>
-  static INLINE void integer_sums(const uint8_t* planes, const Activation* x,
+  static INLINE void integer_sums(const uint8_t* planes, PackedCodes, const Activation* x,
                                   typename Isa::Wide (&out)[kRows]) {
     UNROLL for (int r = 0; r < kRows; ++r) out[r] = Isa::signed_start(x[r].offset128);
     UNROLL for (int s = 0; s < kGroupSteps; ++s) {

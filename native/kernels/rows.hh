@@ -14,30 +14,49 @@ struct Pass {
 INLINE Pass split_rows(int rows, int limit) { return {(rows + limit - 1) / limit, rows}; }
 
 // Sums of blocks [first, last) of a strip, added to tile[kRows][16]. `x` is the record of the
-// pass's first row at block `first`; records of the next block lie `step` further.
+// pass's first row at block `first`; records of the next block lie `step` further. `shared` is
+// the buffer of SharingCodes and SharedCodes.
 template <class Block>
 using PassFunction = void (*)(const uint8_t* strip, int first, int last, const Block* x, int step,
-                              float* tile);
+                              float* tile, uint8_t* shared);
 
-template <class Isa, class Type, int... kRows>
-INLINE PassFunction<typename Type::Activation> choose_pass(int rows, std::integer_sequence<int, kRows...>) {
+template <class Isa, class Type, class Source, int... kRows>
+INLINE PassFunction<typename Type::Activation> pass_of(int rows,
+                                                       std::integer_sequence<int, kRows...>) {
   static constexpr PassFunction<typename Type::Activation> table[] = {
-      Type::template multiply_blocks<Isa, kRows + 1>...};
+      Type::template multiply_blocks<Isa, Source, kRows + 1>...};
   return table[rows - 1];
+}
+
+template <class Isa, class Type>
+constexpr bool shares_codes() {
+  return Isa::kSharesCodes && Type::Codec::kPlanes < kGroupSteps;
+}
+
+template <class Isa, class Type>
+INLINE PassFunction<typename Type::Activation> choose_pass(const Pass& pass, int index) {
+  using Rows = std::make_integer_sequence<int, Isa::kMaxRows>;
+  const int rows = pass.size(index);
+  if constexpr (shares_codes<Isa, Type>()) {
+    if (index > 0) return pass_of<Isa, Type, SharedCodes>(rows, Rows());
+    if (pass.passes > 1) return pass_of<Isa, Type, SharingCodes>(rows, Rows());
+  }
+  return pass_of<Isa, Type, PackedCodes>(rows, Rows());
 }
 
 template <class Isa, class Type>
 INLINE void multiply_group(const uint8_t* strip, int blocks, const typename Type::Activation* x,
                            int rows, float* tile) {
-  const Pass pass = split_rows(rows, Type::template max_rows<Isa>());
+  constexpr int kChunkBytes = Type::kChunkBlocks * Type::kBlockElements * kStripRows;
+  alignas(64) uint8_t shared[shares_codes<Isa, Type>() ? kChunkBytes : 1];
+  const Pass pass = split_rows(rows, Isa::kMaxRows);
   const int chunk = pass.passes == 1 ? blocks : Type::kChunkBlocks;
   for (int first = 0; first < blocks; first += chunk) {
     const int last = blocks - first < chunk ? blocks : first + chunk;
     const auto* records = x + static_cast<size_t>(first) * rows;
     for (int p = 0, row = 0; p < pass.passes; row += pass.size(p++)) {
-      const auto kernel = choose_pass<Isa, Type>(
-          pass.size(p), std::make_integer_sequence<int, Type::template max_rows<Isa>()>());
-      kernel(strip, first, last, records + row, rows, tile + row * kStripRows);
+      const auto kernel = choose_pass<Isa, Type>(pass, p);
+      kernel(strip, first, last, records + row, rows, tile + row * kStripRows, shared);
     }
   }
 }

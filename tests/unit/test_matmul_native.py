@@ -28,7 +28,7 @@ INCLUDES = [f"-I{ROOT / 'native'}"]
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 EMULATED = ["-DSLIPSTREAM_EMULATE_AVX512"]
 SOURCES = [
-    ("native/kernels/matmul_portable.cc", ["-O2"]),
+    ("native/kernels/matmul_portable.cc", ["-O2", "-Wno-psabi"]),
     ("native/kernels/matmul_avx2.cc", ["-O3", *AVX2]),
     ("native/kernels/matmul_avx512.cc", ["-O0", "-w", *AVX2, *EMULATED]),
     ("native/kernels/matmul.cc", ["-O2"]),

@@ -3,8 +3,8 @@
 Each is a sequence of regular expressions; every match is a word of its own and so is what lies
 between matches. The expressions are those that the models were trained with (their published
 ``tokenizer.json``); ``default`` is llama.cpp's. Character classes are those of the `tokenizers`
-library, whose Unicode version is newer than llama.cpp's: ``default`` takes a few punctuation marks
-added in Unicode 16 (such as U+1B4E) for punctuation, llama.cpp for other characters.
+library, whose Unicode version is newer than llama.cpp's: ``default`` takes three marks
+added in Unicode 16 (U+1B4E, U+1B4F, U+1B7F) for punctuation, llama.cpp for other characters.
 """
 
 from __future__ import annotations
