@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build the peers natively (about 10 minutes on 2 cores) into a folder outside the repository.
 #   benchmarks/build_peers.sh [FOLDER]     default: ~/.cache/slipstream/peers
-# Result: FOLDER/llama/bin/python and FOLDER/ik_llama/bin/python, for compare_engines.py --peers FOLDER.
+# Result: FOLDER/llama/bin/python and FOLDER/ik_llama/bin/python, for compare_rows.py --peers FOLDER.
 set -euo pipefail
 folder=${1:-"${SLIPSTREAM_CACHE:-$HOME/.cache/slipstream}/peers"}
 python=${PYTHON:-python3}

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import sys
 import time
 from importlib.metadata import version
 from typing import Any
 
-START = time.perf_counter()
+import numpy as np
 
-import numpy as np  # noqa: E402
-
-from slipstream.loading import LoadedModel, load_model  # noqa: E402
-from slipstream.measure.rows import chain_step  # noqa: E402
-from slipstream.options import EngineOptions, ModelOptions  # noqa: E402
+from slipstream.loading import LoadedModel, load_model
+from slipstream.measure.rows import chain_step
+from slipstream.options import EngineOptions, ModelOptions
 
 CHUNK = 128
 
@@ -23,10 +22,12 @@ CHUNK = 128
 class Own:
     """One loaded model and one sequence of it."""
 
-    def __init__(self, loaded: LoadedModel) -> None:
-        self.loaded = loaded
-        self.program = loaded.program
+    def __init__(self, options: ModelOptions) -> None:
+        begin = time.perf_counter()
+        self.loaded: LoadedModel = load_model(options, EngineOptions())
+        self.program = self.loaded.program
         self.sequence = self.program.memory.open()
+        self.open_s = time.perf_counter() - begin
 
     @property
     def length(self) -> int:
@@ -70,7 +71,7 @@ def prefill(own: Own, request: dict[str, Any]) -> dict[str, Any]:
     begin = time.perf_counter()
     token = int(own.fill(request["tokens"]).argmax())
     now = time.perf_counter()
-    return {"ms": (now - begin) * 1e3, "token": token, "since_start_s": now - START}
+    return {"ms": (now - begin) * 1e3, "token": token, "ready_s": own.open_s + now - begin}
 
 
 def decode(own: Own, request: dict[str, Any]) -> dict[str, Any]:
@@ -99,8 +100,6 @@ def tokenize(own: Own, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def memory(_: Own, __: dict[str, Any]) -> dict[str, Any]:
-    import resource
-
     return {"peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 
@@ -123,12 +122,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--context", type=int, default=4096)
     options = parser.parse_args()
-    loaded = load_model(
-        ModelOptions(model=options.model, threads=options.threads, context=options.context),
-        EngineOptions(),
-    )
-    own = Own(loaded)
-    print(json.dumps({"ready": True, "loaded_s": time.perf_counter() - START}), flush=True)
+    own = Own(ModelOptions(model=options.model, threads=options.threads, context=options.context))
+    print(json.dumps({"ready": True, "open_s": own.open_s}), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         print(json.dumps(OPERATIONS[request["op"]](own, request)), flush=True)

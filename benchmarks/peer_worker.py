@@ -8,6 +8,7 @@ line on stdin, answers one JSON object per line on stdout. Requests:
     {"op": "decode", "tokens": [...], "count": N}         greedy ids and ms per one-row pass
     {"op": "logits", "tokens": [...], "path": P, "chunk": C}   float32 [n, vocabulary] to P (.npy)
     {"op": "tokenize", "text": T}
+    {"op": "memory"}                                      peak resident bytes
     {"op": "identity"}
 """
 
@@ -16,13 +17,12 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import resource
 import sys
 import time
 from typing import Any
 
 import numpy as np
-
-START = time.perf_counter()
 
 
 def _library(name: str) -> Any:
@@ -40,6 +40,7 @@ class Peer:
 
     def __init__(self, library: str, path: str, threads: int, context: int) -> None:
         self.lib = _library(library)
+        begin = time.perf_counter()
         self.name = library
         self._silence()
         self.lib.llama_backend_init()
@@ -55,6 +56,7 @@ class Peer:
         self.vocabulary = self._vocabulary()
         self.batch = self.lib.llama_batch_init(512, 0, 1)
         self.length = 0
+        self.open_s = time.perf_counter() - begin
 
     def _silence(self) -> None:
         if hasattr(self.lib, "llama_log_callback"):
@@ -131,7 +133,7 @@ def prefill(peer: Peer, request: dict[str, Any]) -> dict[str, Any]:
     peer.fill(request["tokens"])
     token = int(peer.logits(-1).argmax())
     now = time.perf_counter()
-    return {"ms": (now - begin) * 1e3, "token": token, "since_start_s": now - START}
+    return {"ms": (now - begin) * 1e3, "token": token, "ready_s": peer.open_s + now - begin}
 
 
 def decode(peer: Peer, request: dict[str, Any]) -> dict[str, Any]:
@@ -178,11 +180,14 @@ def identity(peer: Peer, _: dict[str, Any]) -> dict[str, Any]:
         "package": peer.lib.__name__,
         "version": getattr(package, "__version__", "unknown"),
         "isa": [part.strip() for part in info.split("|") if "= 1" in part],
-        "loaded_s": time.perf_counter() - START,
     }
 
 
-OPERATIONS = {f.__name__: f for f in (rows, prefill, decode, logits, tokenize, identity)}
+def memory(_: Peer, __: dict[str, Any]) -> dict[str, Any]:
+    return {"peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+
+OPERATIONS = {f.__name__: f for f in (rows, prefill, decode, logits, tokenize, memory, identity)}
 
 
 def main() -> None:
@@ -193,7 +198,7 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=4096)
     options = parser.parse_args()
     peer = Peer(options.library, options.model, options.threads, options.context)
-    print(json.dumps({"ready": True, "loaded_s": time.perf_counter() - START}), flush=True)
+    print(json.dumps({"ready": True, "open_s": peer.open_s}), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         print(json.dumps(OPERATIONS[request["op"]](peer, request)), flush=True)

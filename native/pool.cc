@@ -64,8 +64,7 @@ Pool::~Pool() {
     return;
   }
   stop_.store(true);
-  phase_.fetch_add(1);
-  phase_.notify_all();
+  publish();
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -128,8 +127,16 @@ void Pool::advance(int phase_index) {
   } else {
     finished_.store(true, std::memory_order_release);
   }
-  phase_.fetch_add(1, std::memory_order_release);
-  phase_.notify_all();
+  publish();
+}
+
+// Sequentially consistent with wait_for_change: either the sleeper sees the new phase or this
+// thread sees the sleeper.
+void Pool::publish() {
+  phase_.fetch_add(1);
+  if (sleepers_.load() == 0) return;
+  const std::lock_guard<std::mutex> lock(sleep_);
+  wake_.notify_all();
 }
 
 void Pool::wait_for_change(uint32_t phase) {
@@ -141,7 +148,10 @@ void Pool::wait_for_change(uint32_t phase) {
     if (phase_.load(std::memory_order_acquire) != phase) return;
     std::this_thread::yield();
   }
-  phase_.wait(phase, std::memory_order_acquire);
+  std::unique_lock<std::mutex> lock(sleep_);
+  sleepers_.fetch_add(1);
+  wake_.wait(lock, [&] { return phase_.load() != phase; });
+  sleepers_.fetch_sub(1);
 }
 
 }  // namespace slipstream

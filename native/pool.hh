@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <thread>
@@ -45,6 +46,7 @@ class Pool {
   // Claims and runs items until `phase` is over or no item is left.
   bool claim(uint64_t cursor, int thread);
   void advance(int phase_index);
+  void publish();  // counts a phase and wakes sleepers
   void wait_for_change(uint32_t phase);
 
   int threads_;
@@ -66,6 +68,11 @@ class Pool {
   alignas(64) std::atomic<uint32_t> phase_{0};
   std::atomic<bool> finished_{true};
   std::atomic<bool> stop_{false};
+
+  // Threads that gave up spinning; nobody takes the lock while there are none.
+  std::atomic<int> sleepers_{0};
+  std::mutex sleep_;
+  std::condition_variable wake_;
 };
 
 // Splits [0, items) over the pool as a job of one phase; function(first, last, thread).

@@ -6,7 +6,7 @@
 
 #include <map>
 #include <memory>
-#include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +14,11 @@
 #include "phases.hh"
 
 namespace slipstream {
+
+[[noreturn]] inline void refuse(const std::string& reason) { throw std::invalid_argument(reason); }
+
+// Rows of buffers start on cache lines.
+inline size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // One linear of a group.
 struct Member {
@@ -94,5 +99,14 @@ class Program {
   std::vector<std::pair<RopeTable, int>> tables_;
   RowPhase* open_ = nullptr;
 };
+
+template <typename Op, typename... Arguments>
+void Program::row_op(int node, bool fresh, Arguments&&... arguments) {
+  RowPhase& phase = row_phase(nodes[node].set, fresh);
+  phase.ops.push_back(std::make_unique<Op>(node, std::forward<Arguments>(arguments)...));
+  const int index = static_cast<int>(phases.size()) - 1;
+  for (const int read : nodes[node].reads) touch(read, index);
+  if (nodes[node].writes >= 0) touch(nodes[node].writes, index);
+}
 
 }  // namespace slipstream

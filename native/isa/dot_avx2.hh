@@ -5,7 +5,8 @@
 
 struct Avx2 {
   static constexpr const char* kName = "avx2";
-  static constexpr int kMaxRows = 4;
+  static constexpr int kMaxRows = 4;       // of one pass among several
+  static constexpr int kMaxRowsAlone = 6;  // of a single pass
   static constexpr bool kSharesCodes = true;  // between the passes over a chunk
   static constexpr int kMaxFloatRows = 3;
 

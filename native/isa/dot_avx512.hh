@@ -6,7 +6,8 @@
 
 struct Avx512 {
   static constexpr const char* kName = "avx512";
-  static constexpr int kMaxRows = 8;
+  static constexpr int kMaxRows = 8;       // of one pass among several
+  static constexpr int kMaxRowsAlone = 8;  // of a single pass
   static constexpr bool kSharesCodes = false;
   static constexpr int kMaxFloatRows = 8;
 

@@ -3,7 +3,8 @@
 
 struct Portable {
   static constexpr const char* kName = "portable";
-  static constexpr int kMaxRows = 2;
+  static constexpr int kMaxRows = 2;       // of one pass among several
+  static constexpr int kMaxRowsAlone = 2;  // of a single pass
   static constexpr bool kSharesCodes = false;
   static constexpr int kMaxFloatRows = 2;
 

@@ -28,20 +28,27 @@ INLINE PassFunction<typename Type::Activation> pass_of(int rows,
   return table[rows - 1];
 }
 
+// Sharing pays where unpacking costs more than a store and a load: five and six bits.
 template <class Isa, class Type>
 constexpr bool shares_codes() {
-  return Isa::kSharesCodes && Type::Codec::kPlanes < kGroupSteps;
+  return Isa::kSharesCodes && (Type::Codec::kPlanes == 5 || Type::Codec::kPlanes == 6);
+}
+
+template <class Isa>
+INLINE Pass split_rows(int rows) {
+  return split_rows(rows, rows <= Isa::kMaxRowsAlone ? Isa::kMaxRowsAlone : Isa::kMaxRows);
 }
 
 template <class Isa, class Type>
 INLINE PassFunction<typename Type::Activation> choose_pass(const Pass& pass, int index) {
   using Rows = std::make_integer_sequence<int, Isa::kMaxRows>;
+  using RowsAlone = std::make_integer_sequence<int, Isa::kMaxRowsAlone>;
   const int rows = pass.size(index);
   if constexpr (shares_codes<Isa, Type>()) {
     if (index > 0) return pass_of<Isa, Type, SharedCodes>(rows, Rows());
     if (pass.passes > 1) return pass_of<Isa, Type, SharingCodes>(rows, Rows());
   }
-  return pass_of<Isa, Type, PackedCodes>(rows, Rows());
+  return pass_of<Isa, Type, PackedCodes>(rows, RowsAlone());
 }
 
 template <class Isa, class Type>
@@ -49,7 +56,7 @@ INLINE void multiply_group(const uint8_t* strip, int blocks, const typename Type
                            int rows, float* tile) {
   constexpr int kChunkBytes = Type::kChunkBlocks * Type::kBlockElements * kStripRows;
   alignas(64) uint8_t shared[shares_codes<Isa, Type>() ? kChunkBytes : 1];
-  const Pass pass = split_rows(rows, Isa::kMaxRows);
+  const Pass pass = split_rows<Isa>(rows);
   const int chunk = pass.passes == 1 ? blocks : Type::kChunkBlocks;
   for (int first = 0; first < blocks; first += chunk) {
     const int last = blocks - first < chunk ? blocks : first + chunk;

@@ -23,7 +23,7 @@ MODELS = ("smollm2-135m", "gemma-3-270m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1
 FIRST, POSITIONS = 256, 256
 CHUNK = 128
 
-LEAST_CORRELATION = 0.997  # gemma-3-270m: int8 activations alone move its logits by 0.9987
+LEAST_CORRELATION = 0.997  # measured: 0.9987 (gemma-3-270m) to 0.9997
 MOST_DIVERGENCE = 0.01  # nats, mean over the positions
 MOST_PERPLEXITY_CHANGE = 0.005
 
