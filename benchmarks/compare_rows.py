@@ -14,6 +14,7 @@ import datetime
 import json
 import platform
 import statistics
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from workers import PEERS, Worker, start
 
 from slipstream.catalog import cache_directory, locate
 from slipstream.measure.interleave import mirrored_order
+from slipstream.measure.statistics import paired_ratio
 
 Samples = dict[str, dict[int, list[float]]]
 
@@ -33,6 +35,19 @@ def collect(workers: dict[str, Worker], rows: list[int], depth: int, rounds: int
             if number > 0:
                 samples[name][count].append(statistics.median(answer["ms"]))
     return samples
+
+
+def against_peers(samples: Samples) -> dict[str, list[dict[str, Any]]]:
+    """Per peer and row count: how many times faster we are, paired by round, 95 % interval."""
+    own = samples.get("slipstream", {})
+    return {
+        name: [
+            {"rows": count, **asdict(paired_ratio(values, own[count]))}
+            for count, values in by_rows.items()
+        ]
+        for name, by_rows in samples.items()
+        if own and name != "slipstream"
+    }
 
 
 def summarise(samples: Samples, base: float) -> dict[str, list[dict[str, Any]]]:
@@ -78,6 +93,12 @@ def main() -> None:
     base = min(statistics.median(by_rows[min(rows)]) for by_rows in samples.values())
     table = summarise(samples, base)
     show(table)
+    ratios = against_peers(samples)
+    for name, lines in ratios.items():
+        shown = ", ".join(
+            f"R={x['rows']} {x['median']:.2f} [{x['low']:.2f}, {x['high']:.2f}]" for x in lines
+        )
+        print(f"faster than {name}: {shown}")
     print(
         json.dumps(
             {
@@ -90,6 +111,7 @@ def main() -> None:
                 "base_ms": base,
                 "identity": identities,
                 "engines": table,
+                "faster_than": ratios,
             }
         )
     )

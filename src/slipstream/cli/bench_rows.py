@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 from slipstream.cli.flags import add_flags, options
 from slipstream.cli.identity import identity
@@ -13,11 +13,12 @@ from slipstream.cli.output import add_json, print_json, progress_bar, table
 from slipstream.options import ModelOptions
 
 if TYPE_CHECKING:
+    from slipstream.loading import LoadedModel
+    from slipstream.measure.probes import MachineProbe
     from slipstream.measure.rows import RowCost
 
 _COUNTS = "1,2,3,4,6,8,12,16"
-_READ_BYTES = 1 << 30
-_HEADER = ["rows", "ms", "ratio", "weight GB/s", "spread"]
+_HEADER = ["rows", "ms", "ratio", "weight GB/s", "limit ms", "spread"]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,34 +41,75 @@ def execute(arguments: argparse.Namespace) -> None:
     rounds = whole_number("--rounds", arguments.rounds)
     loaded = open_program(model_options)
     record = identity(model_options, loaded)
-    before = _read_bandwidth(model_options, record["threads"])
+    before = _probe(model_options, record)
     with progress_bar("passes") as progress:
         costs = row_costs(loaded, counts, depth=depth, rounds=rounds, progress=progress)
-    after = _read_bandwidth(model_options, record["threads"])
-    read = None if before is None or after is None else max(before, after)
-    _print(costs, read, record["threads"])
+    machine = _better(before, _probe(model_options, record))
+    limits = [_limit_ms(machine, loaded, cost.rows) for cost in costs]
+    _print(costs, limits, machine, record["threads"])
     if arguments.json:
-        rows = [asdict(cost) for cost in costs]
-        observed = dict(loaded.program.observed())
-        measured = {"depth": depth, "rounds": rounds, "read_gb_s": read, "rows": rows}
-        print_json({**record, **measured, "observed": observed})
+        rows = [
+            {**asdict(cost), "limit_ms": limit} for cost, limit in zip(costs, limits, strict=True)
+        ]
+        measured = {
+            "depth": depth,
+            "rounds": rounds,
+            "read_gb_s": machine and machine.read_gb_s,
+            "peak_gmac_s": machine and machine.peak_gmac_s,
+            "rows": rows,
+        }
+        print_json({**record, **measured, "observed": dict(loaded.program.observed())})
 
 
-def _print(costs: list[RowCost], read: float | None, threads: int | None) -> None:
+def _print(
+    costs: list[RowCost],
+    limits: list[float | None],
+    machine: MachineProbe | None,
+    threads: int | None,
+) -> None:
     lines = [
-        [c.rows, f"{c.ms:.2f}", f"{c.ratio:.2f}", f"{c.weight_gb_s:.1f}", f"{100 * c.spread:.0f} %"]
-        for c in costs
+        [
+            cost.rows,
+            f"{cost.ms:.2f}",
+            f"{cost.ratio:.2f}",
+            f"{cost.weight_gb_s:.1f}",
+            "-" if limit is None else f"{limit:.2f}",
+            f"{100 * cost.spread:.0f} %" + (" drifting" if cost.drifting else ""),
+        ]
+        for cost, limit in zip(costs, limits, strict=True)
     ]
     print(table(_HEADER, lines, text=0))
     print("ms: median of the rounds; ratio: to the first; spread: (largest - smallest) / median")
-    if read is not None:
-        print(f"plain read of memory beside it: {read:.1f} GB/s with {threads} threads")
+    if machine is not None:
+        print(
+            f"limit: the slower of reading the weights ({machine.read_gb_s:.1f} GB/s here) and "
+            f"multiplying ({machine.peak_gmac_s:.0f} GMAC/s), {threads} threads"
+        )
 
 
-def _read_bandwidth(model_options: ModelOptions, threads: int | None) -> float | None:
-    """GB/s of a plain read by all threads, best of three; None on the NumPy backend."""
+def _probe(model_options: ModelOptions, record: dict[str, Any]) -> MachineProbe | None:
+    """What the machine gives at this moment; None on the NumPy backend."""
     if model_options.backend != "cpu":
         return None
-    from slipstream import _native
+    from slipstream.measure.probes import probe
 
-    return _native.read_bandwidth(_READ_BYTES, threads or 1) / 1e9
+    return probe(record["isa"], record["threads"] or 1)
+
+
+def _better(a: MachineProbe | None, b: MachineProbe | None) -> MachineProbe | None:
+    """The better of two probes in each respect."""
+    if a is None or b is None:
+        return None
+    return replace(
+        a,
+        read_gb_s=max(a.read_gb_s, b.read_gb_s),
+        peak_gmac_s=max(a.peak_gmac_s, b.peak_gmac_s),
+    )
+
+
+def _limit_ms(machine: MachineProbe | None, loaded: LoadedModel, rows: int) -> float | None:
+    from slipstream.dispatch.structure import step_weights
+
+    if machine is None:
+        return None
+    return machine.limit_ms(rows, loaded.weights.step_bytes, step_weights(loaded.graph))

@@ -39,3 +39,8 @@ def matrices(op: Op) -> tuple[Weight, ...]:
 def reader_counts(graph: Graph) -> Counter[int]:
     """Value index -> how many times it is read."""
     return Counter(value.index for op in graph.ops for value in reads(op))
+
+
+def step_weights(graph: Graph) -> int:
+    """Weights that one row of a step is multiplied by."""
+    return sum(weight.rows * weight.columns for op in graph.ops for weight in matrices(op))

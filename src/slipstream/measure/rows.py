@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from slipstream.backends.base import Program, Step
 from slipstream.errors import OptionError
 from slipstream.loading import LoadedModel
-from slipstream.measure.interleave import by_condition, interleave
+from slipstream.measure.interleave import Timing, by_condition, interleave
+from slipstream.measure.statistics import drift
 
 Progress = Callable[[int, int | None, str], None]
 """Called with steps done, steps in all, and what is being done."""
@@ -29,6 +30,7 @@ class RowCost:
         spread: (largest - smallest) / median over the rounds.
         ratio: ms / ms of the first row count measured.
         weight_gb_s: weight bytes of one step / ms, in GB/s.
+        drifting: whether the machine grew faster or slower over the run, beyond the noise.
     """
 
     rows: int
@@ -36,6 +38,7 @@ class RowCost:
     spread: float
     ratio: float
     weight_gb_s: float
+    drifting: bool
 
 
 @dataclass(frozen=True)
@@ -119,15 +122,21 @@ def row_costs(
         calls = {name: lambda step=step: program.run(step) for name, step in steps.items()}
         switch = _Counter((rounds + 2) * len(rows), "rows", progress)
         timings = by_condition(interleave(calls, rounds, warm_up=2, switch=switch))
-    elapsed = {r: [t.elapsed_s for t in timings[str(r)]] for r in rows}
-    base = statistics.median(elapsed[rows[0]])
-    return [_cost(r, elapsed[r], base, loaded.weights.step_bytes) for r in rows]
+    base = statistics.median(t.elapsed_s for t in timings[str(rows[0])])
+    return [_cost(r, timings[str(r)], base, loaded.weights.step_bytes) for r in rows]
 
 
-def _cost(rows: int, elapsed: Sequence[float], base: float, step_bytes: int) -> RowCost:
+def _cost(rows: int, timings: Sequence[Timing], base: float, step_bytes: int) -> RowCost:
+    elapsed = [t.elapsed_s for t in timings]
     middle = statistics.median(elapsed)
-    spread = (max(elapsed) - min(elapsed)) / middle
-    return RowCost(rows, middle * 1e3, spread, middle / base, step_bytes / middle / 1e9)
+    return RowCost(
+        rows=rows,
+        ms=middle * 1e3,
+        spread=(max(elapsed) - min(elapsed)) / middle,
+        ratio=middle / base,
+        weight_gb_s=step_bytes / middle / 1e9,
+        drifting=drift(timings).drifting,
+    )
 
 
 class _Counter:
