@@ -231,18 +231,16 @@ void bind_primitives(nb::module_& module) {
     for (const Level& found : levels()) names.emplace_back(found.name);
     return names;
   });
-  module.def("resolve_isa", [](const std::string& isa) { return std::string(level(isa).name); },
-             "isa"_a = "");
   module.def("argmax", [](const Floats& row, const std::string& isa) {
     const FloatMode mode;
     return level(isa).vectors->argmax(row.data(), row_size(row));
-  }, nb::arg("row").noconvert(), "isa"_a = "");
+  }, nb::arg("row").noconvert(), "isa"_a);
   module.def("log_sum_exp", [](const Floats& row, const std::string& isa) {
     const FloatMode mode;
     return level(isa).vectors->log_sum_exp(row.data(), row_size(row));
-  }, nb::arg("row").noconvert(), "isa"_a = "");
+  }, nb::arg("row").noconvert(), "isa"_a);
   module.def("sample", &sample, nb::arg("row").noconvert(), "temperature"_a, "top_k"_a, "top_p"_a,
-             "min_p"_a, "seed"_a, "index"_a, "isa"_a = "");
+             "min_p"_a, "seed"_a, "index"_a, "isa"_a);
   module.def("read_bandwidth", &read_bandwidth, "bytes"_a, "threads"_a, "rounds"_a = 3,
              nb::call_guard<nb::gil_scoped_release>());
   module.def("integer_peak", &integer_peak, "isa"_a, "threads"_a,

@@ -50,6 +50,8 @@ Executor::Executor(std::shared_ptr<Pool> pool, Program program)
   frame_.outputs.resize(program_.outputs.size());
   frame_.scratch.resize(static_cast<size_t>(pool_->threads()));
   frame_.rows.tables.reserve(program_.groups.size());
+  frame_.spans.resize(program_.groups.size());
+  for (std::vector<Span>& spans : frame_.spans) spans.reserve(kBatchRows);
   homes_.resize(program_.buffers.size());
   read_.resize(program_.buffers.size());
   counts_.resize(program_.nodes.size());
@@ -159,8 +161,29 @@ void Executor::begin_batch(const Rows& step, int first, int count, int first_log
   rows.tables = step.tables;
   rows.vectors = step.vectors;
   frame_.first_row = first;
+  cut_spans();
   redirect_outputs(step, first, first_logit);
   mark_needed();
+}
+
+// Runs of rows of one sequence in near-equal spans, as long as every thread keeps two items.
+void Executor::cut_spans() {
+  const Rows& rows = frame_.rows;
+  for (size_t group = 0; group < frame_.spans.size(); ++group) {
+    std::vector<Span>& spans = frame_.spans[group];
+    spans.clear();
+    const int items = rows.count * frame_.groups[group].kv_heads;
+    const int most = std::clamp(items / (2 * pool_->threads()), 1, kSpanRows);
+    for (int start = 0, end = 0; start < rows.count; start = end) {
+      while (end < rows.count && rows.table[end] == rows.table[start]) ++end;
+      const int length = end - start;
+      const int pieces = (length + most - 1) / most;
+      for (int piece = 0; piece < pieces; ++piece) {
+        const int first = length * piece / pieces;
+        spans.push_back({start + first, length * (piece + 1) / pieces - first});
+      }
+    }
+  }
 }
 
 // A value that an output delivers is computed in the caller's array.

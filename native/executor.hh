@@ -43,6 +43,7 @@ class Executor {
   void validate_pages(const Rows& step, size_t group) const;
   void reserve(int rows, int logits);
   void begin_batch(const Rows& step, int first, int count, int first_logit, int logits);
+  void cut_spans();
   void redirect_outputs(const Rows& step, int first, int first_logit);
   void mark_needed();
   void count_nodes();

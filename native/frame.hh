@@ -16,6 +16,9 @@ constexpr int kBlockRows = 32;
 // Rows of a step run together at most; more are split (attention sees them in order).
 constexpr int kBatchRows = 256;
 
+// Rows that attend together at most: the keys they share are converted once for all of them.
+constexpr int kSpanRows = 8;
+
 enum class RowSet : int { all = 0, logits = 1 };
 
 // A value, prepared activation or rotary table of the sub-batch.
@@ -70,11 +73,18 @@ struct Rows {
   std::vector<float*> outputs;        // per output of the program, nullptr = not wanted
 };
 
+// Consecutive rows of one sequence.
+struct Span {
+  int first;
+  int count;  // 1 .. kSpanRows
+};
+
 struct Frame {
   const Level* level = nullptr;
   Rows rows;          // of the sub-batch: pointers moved to its first row
   int first_row = 0;  // of the sub-batch in the step
   std::vector<LayerGroup> groups;
+  std::vector<std::vector<Span>> spans;  // per group: the rows that attend together
   std::vector<Buffer> buffers;
   std::vector<float*> outputs;     // moved to the sub-batch; nullptr = not wanted
   std::vector<uint8_t> needed;     // per node

@@ -93,34 +93,48 @@ void ProductPhase::strip(const Frame& frame, const Product& product, int strip, 
 }
 
 int AttentionPhase::items(const Frame& frame) const {
-  return frame.needed[node_] ? frame.rows.count * shape_.kv_heads : 0;
+  const size_t spans = frame.spans[shape_.group].size();
+  return frame.needed[node_] ? static_cast<int>(spans) * shape_.kv_heads : 0;
 }
 
 void AttentionPhase::run(const Frame& frame, int first, int last, int thread) const {
+  const VectorKernels& kernels = *frame.level->vectors;
+  float* scratch = reinterpret_cast<float*>(frame.scratch[thread]);
+  AttentionTask tasks[kSpanRows];
+  for (int item = first; item < last; ++item) {
+    const Span& span = frame.spans[shape_.group][item / shape_.kv_heads];
+    const int head = item % shape_.kv_heads;
+    for (int i = 0; i < span.count; ++i) tasks[i] = task(frame, span.first + i, head, scratch);
+    if (span.count == 1) {
+      kernels.attention(tasks[0]);
+    } else {
+      kernels.attention_rows(tasks, span.count);
+    }
+  }
+}
+
+AttentionTask AttentionPhase::task(const Frame& frame, int row, int head, float* scratch) const {
   const LayerGroup& group = frame.groups[shape_.group];
   const Rows& rows = frame.rows;
-  const size_t layer = static_cast<size_t>(shape_.layer) * group.layer_halves();
+  const size_t start = static_cast<size_t>(shape_.layer) * group.layer_halves() +
+                       static_cast<size_t>(head) * group.head_halves();
   AttentionTask task{};
   task.heads = shape_.heads / shape_.kv_heads;
   task.head_dim = shape_.head_dim;
   task.scale = shape_.scale;
+  const size_t query = static_cast<size_t>(head) * task.heads * shape_.head_dim;
+  task.query = frame.buffers[query_].row(row) + query;
+  task.out = frame.buffers[out_].row(row) + query;
+  task.keys = group.keys + start;
+  task.values = group.values + start;
   task.page_stride = group.page_halves();
-  task.scratch = reinterpret_cast<float*>(frame.scratch[thread]);
-  for (int item = first; item < last; ++item) {
-    const int row = item / shape_.kv_heads;
-    const int head = item % shape_.kv_heads;
-    const size_t query = static_cast<size_t>(head) * task.heads * shape_.head_dim;
-    task.query = frame.buffers[query_].row(row) + query;
-    task.out = frame.buffers[out_].row(row) + query;
-    task.keys = group.keys + layer + head * group.head_halves();
-    task.values = group.values + layer + head * group.head_halves();
-    task.pages = rows.tables[shape_.group].sequence(rows.table[row]);
-    task.first = first_key(rows.positions[row], shape_.window);
-    task.identity = rows.identity[row];
-    task.tail = rows.tail + rows.tail_start[row];
-    task.tail_count = rows.tail_count[row];
-    frame.level->vectors->attention(task);
-  }
+  task.pages = rows.tables[shape_.group].sequence(rows.table[row]);
+  task.first = first_key(rows.positions[row], shape_.window);
+  task.identity = rows.identity[row];
+  task.tail = rows.tail + rows.tail_start[row];
+  task.tail_count = rows.tail_count[row];
+  task.scratch = scratch;
+  return task;
 }
 
 }  // namespace slipstream

@@ -41,6 +41,7 @@ struct Product {
   int residual = -1;
   std::shared_ptr<const Matrix> up = nullptr;
   int up_activations = -1;
+  int up_node = -1;  // counts the second product; needed when `node` is
   Activation activation = Activation::silu;
 };
 
@@ -63,7 +64,7 @@ class ProductPhase final : public Phase {
   std::vector<Product> products_;
 };
 
-// Item = (row, key/value head).
+// Item = (span of rows, key/value head).
 class AttentionPhase final : public Phase {
  public:
   struct Shape {
@@ -79,6 +80,8 @@ class AttentionPhase final : public Phase {
   void run(const Frame& frame, int first, int last, int thread) const override;
 
  private:
+  AttentionTask task(const Frame& frame, int row, int head, float* scratch) const;
+
   int node_, out_, query_;
   Shape shape_;
 };

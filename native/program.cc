@@ -174,7 +174,8 @@ void Program::attention(int out, int query, int key, int value,
   touch(out, static_cast<int>(phases.size()));
   phases.push_back(std::make_unique<AttentionPhase>(attend, out, query, shape));
   open_ = nullptr;
-  const size_t floats = attention_scratch_floats(shape.heads / shape.kv_heads, shape.head_dim);
+  const size_t floats =
+      attention_rows_scratch_floats(kSpanRows, shape.heads / shape.kv_heads, shape.head_dim);
   scratch_bytes = std::max(scratch_bytes, aligned(sizeof(float) * floats));
 }
 

@@ -74,6 +74,8 @@ void Program::gated_linear(int out, int x, std::shared_ptr<const Matrix> gate,
   made.up_activations = up_activations;
   made.activation = activation;
   nodes[made.node].reads.push_back(up_activations);
+  const std::string label = std::string("matmul/") + weight_traits(up->type)->name;
+  made.up_node = node(path(label), {up_activations}, out, buffers[x].set);
   std::vector<Product> products;
   products.push_back(std::move(made));
   place_products(buffers[x].set, std::move(products));

@@ -103,14 +103,25 @@ def run(engine: Engine, *prompts: Sequence[int], **sampling: Any) -> list[Output
     return [joined(events, identity) for identity in ids]
 
 
-def check_counts(statistics: Statistics) -> None:
-    """The conservation laws of design.md section 4."""
-    s = statistics
+def check_counts(output: Output) -> None:
+    """The conservation laws of design.md section 4, against the tokens that were delivered."""
+    s = output.statistics
+    check_rounds(s)
+    assert s.emitted == len(output.tokens)
+    marks = [token.from_draft for token in output.tokens]
+    expected = [i < r.accepted for r in s.rounds for i in range(r.emitted)]
+    assert marks == expected
+
+
+def check_rounds(s: Statistics) -> None:
+    """The laws that need only the counts, each of which is recorded on its own."""
     assert s.drafted >= s.tested >= s.accepted >= 0
     assert s.accepted + s.target_passes == s.emitted + s.discarded
     assert s.verification_steps <= s.target_passes
     assert (s.acceptance_rate is None) == (s.drafted == 0)
     for r in s.rounds:
+        assert r.sampled == r.accepted + 1 == r.emitted + r.discarded
+        assert r.proposed >= r.drafted + r.cut_for_time
         assert r.proposed >= r.drafted >= r.tested >= r.accepted
         assert 0 <= r.reached - r.accepted <= 1
         assert 1 <= r.emitted <= r.accepted + 1

@@ -1,6 +1,5 @@
 #include "levels.hh"
 
-#include <cstdlib>
 #include <stdexcept>
 
 namespace slipstream {
@@ -39,15 +38,12 @@ const std::vector<Level>& levels() {
 }
 
 const Level& level(const std::string& name) {
-  const char* forced = std::getenv("SLIPSTREAM_ISA");
-  const std::string wanted = name.empty() && forced != nullptr ? forced : name;
-  if (wanted.empty()) return levels().back();
   std::string known;
   for (const Level& candidate : levels()) {
-    if (wanted == candidate.name) return candidate;
+    if (name == candidate.name) return candidate;
     known += known.empty() ? candidate.name : std::string(", ") + candidate.name;
   }
-  throw std::invalid_argument("instruction set level '" + wanted +
+  throw std::invalid_argument("instruction set level '" + name +
                               "' is not available; this processor and build offer " + known);
 }
 

@@ -18,7 +18,7 @@ struct Level {
 // Available levels, slowest first.
 const std::vector<Level>& levels();
 
-// The named level; an empty name means SLIPSTREAM_ISA or, where that is unset, the fastest one.
+// The named level; the caller chooses it (dispatch/select.py), no environment is read here.
 // Raises std::invalid_argument when there is no such level here.
 const Level& level(const std::string& name);
 

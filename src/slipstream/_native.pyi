@@ -15,13 +15,10 @@ version: str
 def isa_levels() -> list[str]:
     """Instruction-set levels of this build that this processor runs, slowest first."""
 
-def resolve_isa(isa: str = "") -> str:
-    """The named level; empty = ``SLIPSTREAM_ISA`` or, where that is unset, the fastest."""
-
-def argmax(row: NDArray[np.float32], isa: str = "") -> int:
+def argmax(row: NDArray[np.float32], isa: str) -> int:
     """Index of the largest of float32 ``[n]``; ties go to the lowest."""
 
-def log_sum_exp(row: NDArray[np.float32], isa: str = "") -> float: ...
+def log_sum_exp(row: NDArray[np.float32], isa: str) -> float: ...
 def sample(
     row: NDArray[np.float32],
     temperature: float,
@@ -30,7 +27,7 @@ def sample(
     min_p: float,
     seed: int,
     index: int,
-    isa: str = "",
+    isa: str,
 ) -> int:
     """argmax of logit / temperature + Gumbel(seed, index, id) over the filtered candidates."""
 

@@ -18,10 +18,11 @@ from slipstream.chat import ChatTemplate, Message, encode_chat
 from slipstream.engine.controller import DoublingController
 from slipstream.engine.engine import Engine
 from slipstream.engine.events import EmittedToken, Event
-from slipstream.engine.mailbox import Mailbox
+from slipstream.engine.mailbox import Mailbox, Mailroom
+from slipstream.engine.scheduler import Places
 from slipstream.engine.sequence import Request
 from slipstream.engine.statistics import Statistics
-from slipstream.keywords import changed, spread
+from slipstream.keywords import speculation_with, spread
 from slipstream.loading import load_model
 from slipstream.options import (
     EngineOptions,
@@ -91,9 +92,10 @@ class Completion:
 class Model:
     """A model file, loaded and ready; safe to use from several threads.
 
-    Calls with equal speculation options share an engine and its drafters; up to ``parallel`` of
-    them run in one step. Calls with other options take turns and share the memory, which has room
-    for ``parallel`` full contexts.
+    Calls with equal speculation options share an engine and its drafters. Up to ``parallel`` calls
+    run at the same time, whatever their options; those of one engine share its steps. Later calls
+    wait for a place; a call that waits runs the steps of those before it and their pieces are kept,
+    so one thread may read several streams in any order, also with ``parallel=1``.
 
     Args:
         model: a path, a catalogue name or ``owner/repo:file``.
@@ -114,10 +116,13 @@ class Model:
         self.options = from_mapping(ModelOptions, for_model)
         self.engine_options = from_mapping(EngineOptions, for_engine)
         self.speculation = from_mapping(SpeculationOptions, for_speculation)
+        if self.speculation.type != ("none",):
+            speculation_with(self.speculation, for_speculation)
         drafters.check_names(self.speculation.type)
         self.loaded = load_model(self.options, self.engine_options, progress)
         self.tokenizer = self.loaded.tokenizer
         self._lock = Lock()
+        self._room = Mailroom(Places(self.engine_options.parallel))
         self._mailboxes: dict[SpeculationOptions, Mailbox] = {}
 
     def generate(self, prompt: Prompt, **keywords: Any) -> Iterator[Piece]:
@@ -187,12 +192,11 @@ class Model:
     def forget(self) -> None:
         """Drop what the drafters learned; requests that still run keep theirs."""
         with self._lock:
-            boxes = self._mailboxes.items()
-            self._mailboxes = {options: box for options, box in boxes if box.engine.busy}
+            self._mailboxes = {}
 
     def _options(self, keywords: Mapping[str, Any]) -> tuple[SamplingOptions, SpeculationOptions]:
         for_sampling, for_speculation = spread(keywords, SamplingOptions, SpeculationOptions)
-        speculation: SpeculationOptions = changed(self.speculation, for_speculation)
+        speculation = speculation_with(self.speculation, for_speculation)
         drafters.check_names(speculation.type)
         return from_mapping(SamplingOptions, for_sampling), speculation
 
@@ -215,9 +219,10 @@ class Model:
                     verifier=Matching(),
                     context=self.loaded.context,
                     options=self.engine_options,
+                    places=self._room.places,
                     controller=DoublingController(fixed=speculation.fixed),
                 )
-                self._mailboxes[speculation] = Mailbox(engine, self._lock)
+                self._mailboxes[speculation] = Mailbox(engine, self._room)
             return self._mailboxes[speculation]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from slipstream.errors import OptionError
-from slipstream.options import describe, from_mapping
+from slipstream.options import SpeculationOptions, describe, from_mapping, require_used
 
 Keywords = dict[str, Any]
 
@@ -41,3 +41,17 @@ def spread(keywords: Mapping[str, Any], *structs: type[msgspec.Struct]) -> list[
 def changed(options: msgspec.Struct, keywords: Keywords) -> Any:
     """The options with some of them replaced, checked again."""
     return from_mapping(type(options), {**msgspec.structs.asdict(options), **keywords})
+
+
+def speculation_with(options: SpeculationOptions, keywords: Keywords) -> SpeculationOptions:
+    """As ``changed``; what the keywords set must be read by a chosen method.
+
+    Raises:
+        OptionError: a value is out of range, or differs from the default and nothing reads it.
+    """
+    merged: SpeculationOptions = changed(options, keywords)
+    defaults = SpeculationOptions()
+    require_used(
+        merged, [name for name in keywords if getattr(merged, name) != getattr(defaults, name)]
+    )
+    return merged

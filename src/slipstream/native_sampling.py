@@ -13,15 +13,22 @@ Row = NDArray[np.float32]
 
 
 class NativePrimitives:
-    """One row at a time, in C++; ``sampling.NumpyPrimitives`` is the slow twin."""
+    """One row at a time, in C++; ``sampling.NumpyPrimitives`` is the slow twin.
+
+    Args:
+        isa: an instruction-set level of this processor; the results do not depend on it.
+    """
 
     name = "native"
 
+    def __init__(self, isa: str) -> None:
+        self.isa = isa
+
     def argmax(self, row: Row) -> int:
-        return int(_native.argmax(row))
+        return int(_native.argmax(row, self.isa))
 
     def log_sum_exp(self, row: Row) -> float:
-        return float(_native.log_sum_exp(row))
+        return float(_native.log_sum_exp(row, self.isa))
 
     def sample(
         self,
@@ -33,4 +40,5 @@ class NativePrimitives:
         seed: int,
         index: int,
     ) -> int:
-        return int(_native.sample(row, temperature, top_k, top_p, min_p, seed, index))
+        filters = (top_k, top_p, min_p)
+        return int(_native.sample(row, temperature, *filters, seed, index, self.isa))

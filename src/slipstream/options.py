@@ -8,6 +8,7 @@ built, so code that receives one need not check it again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -25,6 +26,7 @@ __all__ = [
     "SpeculationOptions",
     "describe",
     "from_mapping",
+    "require_used",
 ]
 
 # llama.cpp's method names in its order of precedence, then those Slipstream adds.
@@ -81,6 +83,13 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         validate(self)
+        for name in ("isa", "threads"):
+            if self.backend == "reference" and getattr(self, name) is not None:
+                raise OptionError(
+                    f"no `{name}` with `backend` reference, which is NumPy alone",
+                    f"{getattr(self, name)}",
+                    f"Leave out `{name}`, or use the cpu backend.",
+                )
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,9 +168,7 @@ class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     type: Annotated[
         tuple[Method, ...],
-        _option(
-            "drafting methods in any order; none switches off", "spec_type", "spec", min_length=1
-        ),
+        _option("drafting methods in any order, or none", "spec_type", "spec", min_length=1),
     ] = ("none",)
     draft_model: (
         Annotated[
@@ -206,9 +213,14 @@ class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         validate(self)
-        # As in llama.cpp: `none` in a list switches all of it off, a repeated name counts once.
-        collapsed = ("none",) if "none" in self.type else tuple(dict.fromkeys(self.type))
-        msgspec.structs.force_setattr(self, "type", collapsed)
+        msgspec.structs.force_setattr(self, "type", tuple(dict.fromkeys(self.type)))
+        if "none" in self.type and len(self.type) > 1:
+            # llama.cpp switches all of it off here; nothing that was asked for is dropped in silence
+            raise OptionError(
+                "`type` to be none or some drafting methods",
+                f"`{','.join(self.type)}`",
+                "Leave out `none`, or leave out the others.",
+            )
         _require_order(self, "n_min", "n_max")
         _require_order(self, "ngram_mod_n_min", "ngram_mod_n_max")
 
@@ -219,3 +231,35 @@ def _require_order(options: SpeculationOptions, smaller: str, larger: str) -> No
         raise OptionError(
             f"`{smaller}` at most `{larger}` ({high})", f"{low}", f"Lower it or raise `{larger}`."
         )
+
+
+def require_used(options: SpeculationOptions, given: Iterable[str]) -> None:
+    """Refuse options that none of the chosen methods reads.
+
+    Args:
+        given: names of the options that the user set.
+
+    Raises:
+        OptionError: names the first such option and the methods that read it.
+    """
+    for name in given:
+        readers = _readers(name)
+        if not readers.intersection(options.type):
+            wanted = ", ".join(method for method in METHODS if method in readers)
+            raise OptionError(
+                f"`{name}` with a method that reads it ({wanted})",
+                f"`{','.join(options.type)}`",
+                f"Leave out `{name}`, or add such a method to `type`.",
+            )
+
+
+def _readers(name: str) -> frozenset[str]:
+    """The methods that read a speculation option."""
+    if name == "type":
+        return frozenset(METHODS)
+    if name == "fixed":
+        return frozenset(METHODS) - {"none"}
+    for method in ("ngram-mod", "ngram-simple"):
+        if name.startswith(method.replace("-", "_")):
+            return frozenset({method, "auto"})
+    return frozenset(method for method in METHODS if method.startswith("draft-"))

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cache
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,25 +118,28 @@ class NumpyPrimitives:
         return int(ids[np.argmax(scaled + gumbel(seed, index, ids))])
 
 
-def _load_primitives() -> Primitives:
+PORTABLE: Final = "portable"
+"""The level that every processor has."""
+
+
+def _load_primitives(isa: str) -> Primitives:
     try:
         from slipstream.native_sampling import NativePrimitives
     except ModuleNotFoundError as missing:
         if missing.name != "slipstream._native":
             raise
         return NumpyPrimitives()
-    return NativePrimitives()
+    return NativePrimitives(isa)
 
 
-def default_primitives() -> Primitives:
-    """The native primitives where the core is installed, else NumPy's; ``name`` says which."""
-    global _default
-    if _default is None:
-        _default = _load_primitives()
-    return _default
+@cache
+def default_primitives(isa: str = PORTABLE) -> Primitives:
+    """The native primitives where the core is installed, else NumPy's; ``name`` says which.
 
-
-_default: Primitives | None = None
+    Args:
+        isa: the backend's level; the reference backend has none and takes the portable one.
+    """
+    return _load_primitives(isa)
 
 
 def penalise(row: Row, counts: Mapping[int, int], options: SamplingOptions) -> None:
@@ -159,7 +163,7 @@ class SamplerState:
         options: the chain's settings.
         prompt: token ids before the first emitted one (the penalty window reaches into them).
         seed: noise key, 0 <= seed < 2^64.
-        primitives: forced by tests; default: the native ones where installed.
+        primitives: those of the backend's level; default: ``default_primitives()``.
     """
 
     def __init__(

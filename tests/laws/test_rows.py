@@ -180,6 +180,21 @@ def test_a_path_of_a_tree_has_the_bits_of_the_chain(case: Case, prefix: int) -> 
         assert same_bits(tree[path], chain[prefix:]), leaf
 
 
+def test_a_tree_wider_than_a_sub_batch_has_the_bits_of_its_chains(case: Case) -> None:
+    """The core runs at most 256 rows together; later rows read keys of rows before that cut."""
+    program = case.program()
+    rng = np.random.default_rng(300)
+    parents = [int(rng.integers(max(-1, row - 12), row)) for row in range(300)]
+    nodes = rng.integers(0, 200, len(parents)).astype(np.int32)
+    sequence = program.memory.open()
+    extend(program, sequence, TOKENS[:PREFIX])
+    tree = program.run(step_rows(sequence, nodes, parents)).logits
+    for leaf in (100, 254, 255, 256, 257, 298, 299):
+        path = path_to(parents, leaf)
+        chain = chain_logits(program, np.concatenate([TOKENS[:PREFIX], nodes[path]]), 64)
+        assert same_bits(tree[path], chain[PREFIX:]), leaf
+
+
 def test_decoding_goes_on_from_a_committed_path(case: Case) -> None:
     program = case.program()
     sequence = program.memory.open()

@@ -92,7 +92,7 @@ def test_output_equals_plain_decoding(
     drafted = outputs_of(drafter, SAMPLINGS[sampling], order, controller=controller)
     for expected, found in zip(plain, drafted, strict=True):
         assert found.visible() == expected.visible()
-        check_counts(found.statistics)
+        check_counts(found)
     if name in ("scripted", "trees with the truth"):
         assert sum(output.statistics.accepted for output in drafted) > LENGTH
 
@@ -129,7 +129,7 @@ def check_ending(tokenizer: FakeTokenizer, truth: list[int], **options: Any) -> 
         drafter = ScriptedDrafter([truth], length=run_length)
         found = ending(drafter, tokenizer, **options)
         assert found.visible() == plain.visible()
-        check_counts(found.statistics)
+        check_counts(found)
     return plain
 
 
@@ -202,7 +202,7 @@ def test_discarded_tokens_are_counted_where_a_stop_cuts_a_run() -> None:
     statistics = found.statistics
     assert statistics.discarded > 0
     assert statistics.emitted == len(found.ids) <= 5
-    check_counts(statistics)
+    check_counts(found)
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
@@ -247,4 +247,4 @@ def test_anything_goes(
     drafter = HostileDrafter(VOCABULARY, drafter_seed, known if truthful else ())
     for expected, found in zip(plain, decode(drafter, parallel), strict=True):
         assert found.visible() == expected.visible()
-        check_counts(found.statistics)
+        check_counts(found)

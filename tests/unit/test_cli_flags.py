@@ -98,6 +98,34 @@ def test_errors_name_the_flag(words: list[str], expected: str, found: str) -> No
     assert "_" not in caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("words", "expected", "found"),
+    [
+        ("--draft-model x --n-max 7 --spec ngram-mod", "`--draft-model` with", "`ngram-mod`"),
+        ("--n-max 7 --spec ngram-mod", "`--n-max` with a method", "`ngram-mod`"),
+        ("--n-max 3 --spec ngram-mod", "`--n-max` with a method", "`ngram-mod`"),
+        ("--ngram-mod-n-match 5", "`--ngram-mod-n-match` with", "`none`"),
+        ("--ngram-simple-size-n 5 --spec ngram-mod", "(ngram-simple, auto)", "`ngram-mod`"),
+        ("--fixed --spec none", "`--fixed` with", "`none`"),
+        ("--spec none,ngram-mod", "`--spec` to be none or", "`none,ngram-mod`"),
+        ("--backend reference --isa avx512 -t 7", "no `--isa` with `--backend`", "avx512"),
+        ("--backend reference -t 7", "no `--threads` with `--backend`", "7"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(words: str, expected: str, found: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        every_struct(["m", *words.split()])
+    assert expected in caught.value.expected
+    assert found in caught.value.found
+    assert "Leave out" in caught.value.remedy
+
+
+def test_options_of_any_chosen_method_are_taken() -> None:
+    words = "m --spec ngram-mod,ngram-simple --ngram-mod-n-match 5 --ngram-simple-size-n 6 --fixed"
+    chosen = options(SpeculationOptions, parser().parse(words.split()))
+    assert (chosen.ngram_mod_n_match, chosen.ngram_simple_size_n, chosen.fixed) == (5, 6, True)
+
+
 def test_the_nearest_method_is_named() -> None:
     with pytest.raises(OptionError) as caught:
         options(SpeculationOptions, parser().parse(["m", "--spec", "ngram-mood"]))

@@ -247,11 +247,16 @@ def test_ngram_mod_fork_and_close() -> None:
 # by name, and in a chain
 
 
-def test_none_alone_and_anywhere() -> None:
-    for names in ([], ["none"], ["ngram-mod", "none"]):
+def test_none_stands_alone() -> None:
+    for names in ([], ["none"], ["none", "none"]):
         chain = create(names, SpeculationOptions())
         assert chain.name == "none"
         assert chain.draft([DraftRequest(0, [1], 4)]) == [Draft()]
+
+
+def test_none_beside_others_is_refused() -> None:
+    with pytest.raises(OptionError, match="Leave out 'none'"):
+        check_names(["ngram-mod", "none"])
 
 
 def test_precedence_is_fixed_and_duplicates_collapse() -> None:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from drafters_for_tests import HostileDrafter
-from engines import check_counts, fake_engine, greedy, run
+import dataclasses
+import json
+
+import pytest
+
+from drafters_for_tests import HostileDrafter, ScriptedDrafter
+from engines import check_counts, check_rounds, fake_engine, greedy, run
+from fake_program import FakeTokenizer
 from slipstream.drafters.base import Draft
 from slipstream.engine.controller import Decision, DoublingController, Room, replay
 from slipstream.engine.statistics import Round, Statistics
@@ -13,13 +19,13 @@ PROMPT = [1, 2, 3, 4, 5]
 
 def test_statistics_are_recomputed_from_rounds() -> None:
     rounds = [
-        Round(0, 0, 0, 0, 1, 5),
-        Round(4, 3, 2, 3, 3, 5, 64, "a", 0.1),
-        Round(4, 1, 0, 1, 1, 5, 4, "a", 0.1),
-        Round(2, 2, 2, 2, 1, 3, 2, "b", 0.1),
+        Round(0, 0, 0, 0, 1, 1, 0, 5),
+        Round(4, 3, 2, 3, 3, 3, 0, 5, 64, 7, "a", 0.1),
+        Round(4, 1, 0, 1, 1, 1, 0, 5, 4, 0, "a", 0.1),
+        Round(2, 2, 2, 2, 3, 1, 2, 3, 2, 0, "b", 0.1),
     ]
     s = Statistics(5, 0, 1.0, rounds, first_token_s=1.5, finished_s=3.0, drafters=("a", "b", "c"))
-    check_counts(s)
+    check_rounds(s)
     assert (s.emitted, s.discarded, s.target_passes, s.verification_steps) == (6, 2, 4, 3)
     assert (s.drafted, s.tested, s.accepted) == (10, 6, 4)
     assert s.acceptance_rate == 0.4
@@ -29,7 +35,60 @@ def test_statistics_are_recomputed_from_rounds() -> None:
     assert s.acceptance_at == (2 / 3, 1.0, 0.0)
     assert (s.ttft_s, s.total_s, s.decode_tok_s) == (0.5, 2.0, 5 / 1.5)
     assert s.never_fired == ("c",)
-    assert s.summary()["discarded"] == 2
+    summary = s.summary()
+    assert summary["discarded"] == 2
+    assert summary["cut_for_time"] == 7
+    assert summary["drafters"] == ("a", "b", "c")
+
+
+def test_a_summary_is_recomputed_from_its_own_json() -> None:
+    drafter = HostileDrafter(24, 3, [[*PROMPT, *greedy(PROMPT, 40)]])
+    [output] = run(fake_engine(drafter), PROMPT, max_tokens=40)
+    summary = json.loads(json.dumps(output.statistics.summary()))
+    rounds = [Round(**r) for r in summary["rounds"]]
+    assert {r.method for r in rounds} == {"none", "hostile"}
+    again = Statistics(5, 1, 0.0, rounds, drafters=("hostile",)).summary()
+    for name in (
+        *("emitted", "target_passes", "verification_steps", "drafted", "tested", "accepted"),
+        *("discarded", "acceptance_rate", "tokens_per_pass", "mean_acceptance_length"),
+        "cut_for_time",
+    ):
+        assert again[name] == summary[name], name
+    assert list(again["acceptance_at"]) == summary["acceptance_at"]  # type: ignore[call-overload]
+
+
+BREACHES = {
+    "a token that was never delivered": {"emitted": 9, "sampled": 9},
+    "a token that was sampled and lost": {"emitted": 7},
+    "a token cut and not counted": {"sampled": 9},
+    "a cut that never was": {"discarded": 1},
+    "an acceptance too many": {"accepted": 8, "tested": 8, "reached": 8},
+}
+
+
+@pytest.mark.parametrize("breach", BREACHES)
+def test_the_laws_see_a_wrong_count(breach: str) -> None:
+    drafter = ScriptedDrafter([[*PROMPT, *greedy(PROMPT, 40)]], length=7)
+    engine = fake_engine(drafter, controller=DoublingController(first=7))
+    [output] = run(engine, PROMPT, max_tokens=17)
+    check_counts(output)
+    rounds = output.statistics.rounds
+    assert (rounds[1].accepted, rounds[1].sampled, rounds[1].emitted) == (7, 8, 8)
+    rounds[1] = dataclasses.replace(rounds[1], **BREACHES[breach])
+    with pytest.raises(AssertionError):
+        check_counts(output)
+
+
+def test_discarded_tokens_are_those_verified_and_not_delivered() -> None:
+    truth = greedy(PROMPT, 40)
+    for limit in range(1, 20):
+        end = truth[limit]
+        drafter = ScriptedDrafter([[*PROMPT, *truth]])
+        stop = FakeTokenizer().pieces[end].decode()
+        [output] = run(fake_engine(drafter), PROMPT, max_tokens=40, stop=(stop,))
+        verified = sum(len(outcome.tokens) for outcome in drafter.outcomes[0])
+        assert output.statistics.discarded == verified - len(output.tokens)
+        check_counts(output)
 
 
 def decision(drafted: int, accepted: int, rejected: bool, room: int = 100) -> Decision:

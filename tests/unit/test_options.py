@@ -13,10 +13,12 @@ from slipstream.options import (
     METHODS,
     EngineOptions,
     ModelOptions,
+    OptionInfo,
     SamplingOptions,
     SpeculationOptions,
     describe,
     from_mapping,
+    require_used,
 )
 
 STRUCTS: list[type[msgspec.Struct]] = [
@@ -91,12 +93,40 @@ def test_spellings_of_llama_cpp_are_aliases() -> None:
     ("types", "expected"),
     [
         ("none", ("none",)),
-        ("ngram-mod,none", ("none",)),
+        ("none,none", ("none",)),
         (["suffix", "suffix", "ngram-mod"], ("suffix", "ngram-mod")),
     ],
 )
-def test_none_switches_all_drafting_off(types: Any, expected: tuple[str, ...]) -> None:
+def test_a_repeated_method_counts_once(types: Any, expected: tuple[str, ...]) -> None:
     assert from_mapping(SpeculationOptions, {"type": types}).type == expected
+
+
+@pytest.mark.parametrize("types", ["none,ngram-mod", "ngram-mod,none", ["suffix", "none"]])
+def test_none_beside_other_methods_is_refused(types: Any) -> None:
+    with pytest.raises(OptionError, match="Leave out `none`"):
+        from_mapping(SpeculationOptions, {"type": types})
+
+
+@pytest.mark.parametrize("keywords", [{"isa": "avx512"}, {"threads": 7}])
+def test_the_reference_backend_refuses_what_it_cannot_honour(keywords: dict[str, Any]) -> None:
+    ModelOptions(model="m", **keywords)
+    with pytest.raises(OptionError, match=f"no `{next(iter(keywords))}` with `backend`"):
+        ModelOptions(model="m", backend="reference", **keywords)
+
+
+@pytest.mark.parametrize("option", describe(SpeculationOptions), ids=lambda option: option.name)
+def test_every_speculation_option_is_read_by_some_method(option: OptionInfo) -> None:
+    readers = []
+    for method in METHODS:
+        try:
+            require_used(SpeculationOptions(type=(method,)), [option.name])  # type: ignore[arg-type]
+        except OptionError:
+            continue
+        readers.append(method)
+    assert readers
+    assert ("none" in readers) == (option.name == "type")
+    if option.name.startswith("ngram_"):
+        assert set(readers) == {"-".join(option.name.split("_")[:2]), "auto"}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream import _native
+from slipstream.dispatch.select import Plan
 from slipstream.dispatch.structure import matrices
 from slipstream.errors import OutOfMemoryError
 from slipstream.gguf import GGUFFile
@@ -20,15 +21,13 @@ from slipstream.quants.finite import check_finite_scales
 Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all)."""
 
-FLOAT32 = 0
-"""GGML id of F32, the layout that types without native kernels are expanded to."""
-
 
 @dataclass
 class CpuWeights:
-    """Tensors of a file in the layouts that the native kernels read.
+    """Tensors of a file in the layouts that the plan's kernels read.
 
     Attributes:
+        plan: the kernels that the weights were loaded for.
         matrices: repacked matrices.
         embeddings: token embeddings that stay mapped, because no linear reads them.
         vectors: norm weights and biases.
@@ -37,6 +36,7 @@ class CpuWeights:
         resident_bytes: bytes of memory that the weights hold, mapped embeddings aside.
     """
 
+    plan: Plan
     matrices: dict[Weight, _native.Matrix] = field(default_factory=dict)
     embeddings: dict[Weight, _native.SourceRows] = field(default_factory=dict)
     vectors: dict[Weight, NDArray[np.float32]] = field(default_factory=dict)
@@ -49,6 +49,7 @@ class Loader:
     """Loads the weights of one graph.
 
     Args:
+        plan: says which type each matrix has in memory.
         progress: called after every tensor.
     """
 
@@ -57,17 +58,18 @@ class Loader:
         file: GGUFFile,
         graph: Graph,
         pool: _native.Pool,
-        isa: str,
+        plan: Plan,
         progress: Progress | None = None,
     ) -> None:
         self._file = file
         self._graph = graph
         self._pool = pool
-        self._isa = isa
+        self._isa = plan.isa
+        self._stored = plan.stored_types()
         self._progress = progress
-        self._weights = CpuWeights()
+        self._weights = CpuWeights(plan, notes=plan.notes())
         self._packed_bytes = {
-            weight: _native.matrix_bytes(_packed_type(weight), weight.rows, weight.columns)
+            weight: _native.matrix_bytes(self._stored[weight], weight.rows, weight.columns)
             for weight in _distinct(weight for op in graph.ops for weight in matrices(op))
         }
 
@@ -105,7 +107,7 @@ class Loader:
 
     def _pack(self, arena: _native.Arena, group: tuple[Weight, ...]) -> None:
         sources = [self._source(weight) for weight in group]
-        scales = [_scale_fields(weight) for weight in group]
+        scales = [self._scale_fields(weight) for weight in group]
         packed: tuple[_native.Matrix | None, ...]
         if len(group) == 2:
             packed = _native.pack_pair(
@@ -121,18 +123,15 @@ class Loader:
 
     def _source(self, weight: Weight) -> _native.SourceRows:
         data, kind = weight_data(self._file, weight), quant_type(weight.type_id, weight.name)
-        if not _native.has_kernels(weight.type_id):
-            self._weights.notes += (
-                f"{weight.name}: no native kernels for {kind.name}, expanded to f32",
-            )
+        if self._stored[weight] != weight.type_id:
             check_finite_scales(weight.name, kind, data)
             expanded = kind.dequantize_rows(data, weight.rows, weight.columns)
             data = np.ascontiguousarray(expanded).view(np.uint8).reshape(-1)
-        return _native.SourceRows(_packed_type(weight), data, weight.rows, weight.columns)
+        return _native.SourceRows(self._stored[weight], data, weight.rows, weight.columns)
 
     def _embedding(self, weight: Weight) -> _native.SourceRows:
         source = self._source(weight)
-        if not _native.finite_scales(self._pool, source, _scale_fields(weight)):
+        if not _native.finite_scales(self._pool, source, self._scale_fields(weight)):
             self._refuse_scales(weight)
         self._file.release(weight.name)
         return source
@@ -146,19 +145,14 @@ class Loader:
         kind = quant_type(weight.type_id, weight.name)
         check_finite_scales(weight.name, kind, weight_data(self._file, weight))
 
+    def _scale_fields(self, weight: Weight) -> list[tuple[int, int, int]]:
+        fields = SCALE_FIELDS[self._stored[weight]]
+        return [(scale.offset, scale.width, scale.exponent) for scale in fields]
+
     def _report(self, total: int) -> None:
         if self._progress is not None:
             done = sum(self._packed_bytes[weight] for weight in self._weights.matrices)
             self._progress(done, total)
-
-
-def _packed_type(weight: Weight) -> int:
-    return weight.type_id if _native.has_kernels(weight.type_id) else FLOAT32
-
-
-def _scale_fields(weight: Weight) -> list[tuple[int, int, int]]:
-    fields = SCALE_FIELDS[_packed_type(weight)]
-    return [(scale.offset, scale.width, scale.exponent) for scale in fields]
 
 
 def _distinct(weights: Iterator[Weight]) -> list[Weight]:

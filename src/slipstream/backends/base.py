@@ -73,6 +73,15 @@ class Program(Protocol):
         """Kernel path -> number of calls since the program was compiled."""
 
 
+def varying_ops(row_invariant: Mapping[str, bool], graph: Graph) -> tuple[str, ...]:
+    """Op kinds of a graph whose bits may depend on the rows of a step, sorted.
+
+    A kind that the map lacks counts as one.
+    """
+    kinds = {type(op).__name__ for op in graph.ops}
+    return tuple(sorted(kind for kind in kinds if not row_invariant.get(kind, False)))
+
+
 class Backend(Protocol):
     name: str
     row_invariant: Mapping[str, bool]  # per op kind: does design.md's row law hold

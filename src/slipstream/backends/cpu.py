@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import get_args
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.backends.base import Outputs, Step, Weights
+from slipstream.dispatch.select import Plan, resolve_level, select
 from slipstream.errors import BackendError, OptionError, OutOfMemoryError, RequestError
 from slipstream.gguf import GGUFFile
-from slipstream.graph import Embed, Graph, Op
+from slipstream.graph import (
+    Add,
+    Attention,
+    Embed,
+    Gated,
+    GatedLinear,
+    Gather,
+    Graph,
+    Input,
+    Linear,
+    LinearGroup,
+    Output,
+    RmsNorm,
+    Rope,
+    Scale,
+    Softcap,
+)
 from slipstream.machine import default_threads
 from slipstream.memory.attention import AttentionMemory
 from slipstream.memory.base import Memory
+from slipstream.quants import QUANT_TYPES
 
 try:
     from slipstream import _native
@@ -31,48 +49,92 @@ from slipstream.backends._cpu_weights import CpuWeights, Loader, Progress
 
 Floats = NDArray[np.float32]
 
+ROW_INVARIANT: Final[tuple[type, ...]] = (
+    Embed,
+    Input,
+    RmsNorm,
+    Linear,
+    LinearGroup,
+    GatedLinear,
+    Gated,
+    Rope,
+    Attention,
+    Add,
+    Scale,
+    Softcap,
+    Gather,
+    Output,
+)
+"""Op kinds whose rows are compared bit by bit in tests/laws; a kind is added with its test."""
+
+
+def native_types() -> frozenset[int]:
+    """GGML ids that this build has kernels for."""
+    return frozenset(type_id for type_id in QUANT_TYPES if _native.has_kernels(type_id))
+
+
+def cpu_level(asked: str | None) -> tuple[str, str]:
+    """The instruction-set level that runs, and why (``dispatch.select.resolve_level``)."""
+    return resolve_level(asked, _native.isa_levels(), _verify)
+
+
+def _verify(isa: str) -> str | None:
+    from slipstream.backends.self_check import self_check
+
+    return self_check(isa, against="portable")
+
 
 class CpuBackend:
     """Native kernels on the processor's cores.
 
     Args:
-        isa: instruction-set level; None = ``SLIPSTREAM_ISA`` or the fastest of this processor.
+        isa: instruction-set level; None = ``SLIPSTREAM_ISA`` or the best one that is backed.
         threads: worker threads, the calling one included; None = one per physical core.
 
     Attributes:
         isa, threads: the ones in use.
+        isa_reason: why that level.
 
     Raises:
         OptionError: there is no such level here, or the number of threads is out of range.
     """
 
     name = "cpu"
-    row_invariant: Mapping[str, bool] = {kind.__name__: True for kind in get_args(Op)}
+    row_invariant: Mapping[str, bool] = {kind.__name__: True for kind in ROW_INVARIANT}
 
     def __init__(self, isa: str | None = None, threads: int | None = None) -> None:
+        self.isa, self.isa_reason = cpu_level(isa)
         try:
-            self.isa = _native.resolve_isa(isa or "")
             self._pool = _native.Pool(default_threads() if threads is None else threads)
         except (ValueError, TypeError) as error:
             raise OptionError(
-                f"a number of threads and one of the levels {', '.join(_native.isa_levels())}",
+                "a number of threads that the native pool takes",
                 str(error),
-                "Change --threads, --isa or SLIPSTREAM_ISA, or leave them out.",
+                "Change --threads or leave it out.",
             ) from error
         self.threads = self._pool.threads
 
-    def load(self, file: GGUFFile, graph: Graph, progress: Progress | None = None) -> CpuWeights:
+    def load(
+        self,
+        file: GGUFFile,
+        graph: Graph,
+        progress: Progress | None = None,
+        plan: Plan | None = None,
+    ) -> CpuWeights:
         """Repack every matrix of the graph and give the source pages back as it goes.
 
         Args:
             progress: called with (bytes done, bytes in all) after every tensor.
+            plan: which kernels run, so which layouts are loaded; None = the one of ``select``.
 
         Raises:
             ModelFileError: a scale is NaN or infinite.
             UnsupportedError: a tensor's type is not run.
             OutOfMemoryError: the weights do not fit.
         """
-        return Loader(file, graph, self._pool, self.isa, progress).load()
+        plan = plan or select(graph, self.isa, native_types())
+        plan.require_complete()
+        return Loader(file, graph, self._pool, plan, progress).load()
 
     def compile(self, graph: Graph, weights: Weights, memory: Memory) -> CpuProgram:
         """Bind a graph to weights and a memory.
@@ -88,20 +150,28 @@ class CpuBackend:
                 "Load the weights with the backend that compiles the graph.",
             )
         compiler = Compiler(weights, memory, self.isa)
-        return CpuProgram(graph, memory, compiler.compile(graph, self._pool), compiler)
+        program = compiler.compile(graph, self._pool)
+        return CpuProgram(graph, memory, program, compiler, weights.plan)
 
 
 class CpuProgram:
     """A graph bound to weights and a memory.
 
     Attributes:
+        plan: the kernels that its weights were loaded for.
         workspace_bytes: memory for the values of a step; grows with the largest step seen.
     """
 
     def __init__(
-        self, graph: Graph, memory: AttentionMemory, program: _native.Program, compiler: Compiler
+        self,
+        graph: Graph,
+        memory: AttentionMemory,
+        program: _native.Program,
+        compiler: Compiler,
+        plan: Plan,
     ) -> None:
         self.graph = graph
+        self.plan = plan
         self.memory: Memory = memory
         self._program = program
         self._inputs = compiler.inputs

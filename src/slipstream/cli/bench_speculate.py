@@ -62,7 +62,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from slipstream.measure.speculation import PLAIN, summarise, warm_up
 
     model_options = options(ModelOptions, arguments)
-    method, chosen = _method(options(SpeculationOptions, arguments))
+    method, chosen = _method(arguments)
     plan = _Plan(arguments)
     model = open_model(model_options)
     groups = plan.read()
@@ -80,12 +80,19 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0 if summaries[-1].identical else 1
 
 
-def _method(speculation: SpeculationOptions) -> tuple[str, dict[str, Any]]:
-    """The name of the condition and its options."""
-    chosen = msgspec.structs.asdict(speculation)
+def _method(arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """The name of the condition and its options; what the user gave stands.
+
+    Raises:
+        OptionError: there is no method to compare with none, or an option that it does not read.
+    """
+    defaults = {} if arguments.type else _DEFAULT_METHOD
+    speculation = options(SpeculationOptions, arguments, defaults)
     if speculation.type == ("none",):
-        chosen |= _DEFAULT_METHOD
-    return ",".join(chosen["type"]), chosen
+        raise OptionError(
+            "a drafting method, to be compared with none", "`--spec none`", "Leave it out."
+        )
+    return ",".join(speculation.type), msgspec.structs.asdict(speculation)
 
 
 class _Plan:

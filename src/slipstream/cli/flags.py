@@ -12,7 +12,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from slipstream.errors import OptionError
-from slipstream.options import OptionInfo, describe, from_mapping
+from slipstream.options import (
+    OptionInfo,
+    SpeculationOptions,
+    describe,
+    from_mapping,
+    require_used,
+)
 
 Options = TypeVar("Options", bound=msgspec.Struct)
 
@@ -46,11 +52,19 @@ def add_flags(
     parser.set_defaults(**changed)
 
 
-def options(struct: type[Options], arguments: argparse.Namespace) -> Options:
+def options(
+    struct: type[Options],
+    arguments: argparse.Namespace,
+    defaults: Mapping[str, Any] | None = None,
+) -> Options:
     """The struct that the arguments describe.
 
+    Args:
+        defaults: used where the user gave nothing, instead of the struct's.
+
     Raises:
-        OptionError: a value of another type or out of bounds, in terms of the flag.
+        OptionError: a value of another type or out of bounds, or an option that nothing reads, in
+            terms of the flag.
     """
     given: dict[str, Any] = {}
     for option in describe(struct):
@@ -59,7 +73,10 @@ def options(struct: type[Options], arguments: argparse.Namespace) -> Options:
             given[option.name] = _value(option, value)
             _check_choice(option, given[option.name])
     try:
-        return from_mapping(struct, given)
+        made = from_mapping(struct, {**(defaults or {}), **given})
+        if isinstance(made, SpeculationOptions):
+            require_used(made, given)
+        return made
     except OptionError as error:
         names = {option.name: _long(option.name) for option in describe(struct)}
         raise OptionError(

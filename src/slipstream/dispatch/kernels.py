@@ -34,6 +34,7 @@ class Kernel(Protocol):
 
     ``eligible`` gives the reason why an op cannot run (hard; empty when the kernel is for other
     ops), or None; ``preferred`` says whether the kernel is meant for a row count (soft).
+    ``stored`` is the GGML id that the op's matrix has in memory, None for an op without one.
     """
 
     @property
@@ -48,6 +49,8 @@ class Kernel(Protocol):
 
     def reason(self, op: Op, rows: int) -> str: ...
 
+    def stored(self, op: Op) -> int | None: ...
+
 
 Weighted = Linear | Embed
 """Ops whose kernel depends on the type of a matrix."""
@@ -58,9 +61,10 @@ FAMILIES: Final[Mapping[type, str]] = MappingProxyType({Linear: "matmul", Embed:
 class NativeType:
     """Products with a matrix, or its rows, in the type that the file has.
 
-    A matrix is repacked into strips of 16 output rows and read once for all rows. ``preferred``
-    does not depend on the row count: the kernel cuts rows into passes by itself, and no
-    measurement names a row count from which another kernel would win.
+    A matrix is repacked into strips of 16 output rows and read once for up to 16 rows of the
+    step; rows beyond the pass size of the level (``PASS_ROWS``) are further passes over the same
+    chunk of a strip. ``preferred`` does not depend on the row count: the kernel cuts rows into
+    passes by itself, and no measurement names a row count from which another kernel would win.
     """
 
     kind: type[Weighted]
@@ -83,8 +87,10 @@ class NativeType:
     def reason(self, op: Op, rows: int) -> str:
         if isinstance(op, Embed):
             return "native type; row by row"
-        shared = "a block is unpacked once for several rows"
-        return f"native type; {shared if rows > 1 else '16 output rows at a time'}"
+        return f"native type; one kernel; {_passes(self.isa, self.type_id)}"
+
+    def stored(self, op: Op) -> int | None:  # noqa: ARG002
+        return self.type_id
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,26 @@ class Expanded:
         found = type_name(op.weight.type_id) if isinstance(op, Weighted) else "this op"
         return f"no native kernel for {found}: expanded to f32 at load"
 
+    def stored(self, op: Op) -> int | None:  # noqa: ARG002
+        return F32
+
+
+PASS_ROWS: Final[Mapping[str, tuple[int, int, int]]] = MappingProxyType(
+    {"portable": (2, 2, 2), "avx2": (6, 4, 3), "avx512": (8, 8, 8)}
+)
+"""Most rows of a pass (native/isa/dot_*.hh): alone, among several, of a float type."""
+
+
+def _passes(isa: str, type_id: int) -> str:
+    alone, among, floats = PASS_ROWS[isa]
+    if quant_type(type_id, "").block_elements == 1:
+        alone = among = floats
+    most = f"{alone}" if alone == among else f"{alone}, or of {among} when there are several"
+    return (
+        f"passes of at most {most} rows; rows beyond are further passes over the same strip "
+        "while it is in cache"
+    )
+
 
 ROW_LOCAL: Final[Mapping[type, str]] = MappingProxyType(
     {
@@ -131,6 +157,15 @@ COPIES: Final[Mapping[type, str]] = MappingProxyType(
     {Input: "input", Gather: "gather", Output: "output"}
 )
 """Ops that only copy, outside the kernel tables."""
+
+
+BOOKKEEPING: Final = frozenset({"prepare", "store_keys", "rope_table"})
+"""Families that the native program counts beside the kernels: steps of a planned op."""
+
+
+def is_planned(path: str) -> bool:
+    """Whether dispatch chose a path that ``Program.observed`` names."""
+    return path.partition("/")[0] not in BOOKKEEPING
 
 
 @dataclass(frozen=True)
@@ -151,6 +186,9 @@ class OnlyKernel:
         if isinstance(op, Attention):
             return "logical keys in order, split every 256 positions"
         return "a copy" if type(op) in COPIES else "row by row"
+
+    def stored(self, op: Op) -> int | None:  # noqa: ARG002
+        return None
 
 
 def block_mismatch(weight: Weight) -> str | None:

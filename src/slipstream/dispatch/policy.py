@@ -15,7 +15,7 @@ LADDER: Final[tuple[Rung, ...]] = get_args(Rung)
 """From the weakest evidence for a kernel to the strongest."""
 
 DEFAULT_RUNG: Final[Rung] = "ran-on-device"
-"""The rung below which a kernel runs only when it is asked for by name."""
+"""The rung below which a level runs only when it is named or passes its check at load."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,13 @@ class Status:
     Attributes:
         rung: how far it was checked.
         chip: where that was, ``none`` when on no chip that has the instructions.
+        date: when, ISO 8601.
         command: what was run.
     """
 
     rung: Rung
     chip: str
+    date: str
     command: str
 
     def reaches(self, rung: Rung) -> bool:
@@ -73,9 +75,9 @@ def parse_policy(name: str, text: str) -> Policy:
 
 
 def _status(isa: str, entry: Mapping[str, str]) -> Status:
-    if set(entry) != {"rung", "chip", "command"}:
+    if set(entry) != {"rung", "chip", "date", "command"}:
         raise ValueError(f"level {isa!r} has the keys {sorted(entry)}")
     rung = next((known for known in LADDER if known == entry["rung"]), None)
     if rung is None:
         raise ValueError(f"rung {entry['rung']!r} is not on the ladder {', '.join(LADDER)}")
-    return Status(rung, entry["chip"], entry["command"])
+    return Status(rung, entry["chip"], entry["date"], entry["command"])

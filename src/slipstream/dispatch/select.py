@@ -6,14 +6,15 @@ soft preference. The answer is a prediction; what ran is ``Program.observed``, u
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from slipstream.dispatch.kernels import Kernel, cpu_kernels
 from slipstream.dispatch.policy import DEFAULT_RUNG, Policy, Rung, load_policy
 from slipstream.dispatch.structure import writes
-from slipstream.errors import OptionError, UnsupportedError
+from slipstream.errors import BackendError, OptionError, UnsupportedError
 from slipstream.graph import (
     Attention,
     Embed,
@@ -24,6 +25,7 @@ from slipstream.graph import (
     LinearGroup,
     Op,
     Output,
+    Weight,
 )
 
 
@@ -62,6 +64,8 @@ class PlanRow:
             can run the op.
         rung: what backs the kernel.
         reason: why this kernel, or why none.
+        weight: the matrix of the op, None without one.
+        stored: GGML id that the matrix has in memory, None without one.
     """
 
     op: int
@@ -71,6 +75,8 @@ class PlanRow:
     kernel: str | None
     rung: Rung | None
     reason: str
+    weight: Weight | None = None
+    stored: int | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,30 @@ class Plan:
     def paths(self) -> frozenset[str]:
         """What ``Program.observed`` may name, row classes included."""
         return frozenset(f"{row.kernel}/{row.rows.name}" for row in self.choices if row.kernel)
+
+    def stored_types(self) -> Mapping[Weight, int]:
+        """GGML id in memory of every matrix: the one layout that all its kernels read.
+
+        Raises:
+            BackendError: two kernels of a matrix want it in different layouts.
+        """
+        found: dict[Weight, int] = {}
+        for row in self.choices:
+            if row.weight is None or row.stored is None:
+                continue
+            if found.setdefault(row.weight, row.stored) != row.stored:
+                raise BackendError(
+                    f"one layout in memory for {row.weight.name}",
+                    f"kernels that read types {found[row.weight]} and {row.stored}",
+                    "Choose kernels that read the same layout at every row class.",
+                )
+        return found
+
+    def notes(self) -> tuple[str, ...]:
+        """Matrices that are not stored in the type of the file, and why."""
+        rows = (row for row in self.choices if row.weight and row.stored is not None)
+        changed = (row for row in rows if row.weight and row.stored != row.weight.type_id)
+        return tuple(dict.fromkeys(f"{row.label}: {row.reason}" for row in changed))
 
     def require_complete(self) -> None:
         """Raise for an op without a kernel.
@@ -127,28 +157,65 @@ def select(
     return Plan(isa, tuple(choices))
 
 
-def choose_isa(available: Sequence[str], policy: Policy | None = None) -> tuple[str, str]:
-    """The strongest level that evidence backs, and the reason.
+Verify = Callable[[str], str | None]
+"""Compares a level's bits with the portable level's on this processor; what differs, or None."""
+
+
+def resolve_level(
+    asked: str | None, available: Sequence[str], verified: Verify, policy: Policy | None = None
+) -> tuple[str, str]:
+    """The one decision about the instruction-set level, and the reason.
+
+    In order: the option, ``SLIPSTREAM_ISA``, the best available level that evidence backs or that
+    passes a check on this processor.
 
     Args:
+        asked: the option; None = not given.
         available: levels that the processor and the build have, weakest first.
+        verified: run for a level only when its rung is below ``DEFAULT_RUNG``.
 
     Raises:
-        OptionError: the policy does not know a level, or backs none of them.
+        OptionError: the level asked for is not available, the policy does not know an available
+            one, or nothing backs any.
     """
     policy = policy or load_policy("cpu")
     for isa in available:
         _check_known(isa, policy)
-    backed = [isa for isa in available if policy.levels[isa].reaches(DEFAULT_RUNG)]
-    if not backed:
+    named, source = asked, "--isa"
+    if named is None:
+        named, source = os.environ.get("SLIPSTREAM_ISA") or None, "SLIPSTREAM_ISA"
+    if named is not None:
+        _check_available(named, source, available)
+        return named, f"asked for with {source}; {named} is {policy.levels[named].rung}"
+    return _best_level(available, verified, policy)
+
+
+def _best_level(available: Sequence[str], verified: Verify, policy: Policy) -> tuple[str, str]:
+    passed_over: list[str] = []
+    for isa in reversed(available):
+        rung = policy.levels[isa].rung
+        if policy.levels[isa].reaches(DEFAULT_RUNG):
+            best = f"best level at rung {DEFAULT_RUNG} or above"
+            return isa, "; ".join([best, *passed_over])
+        difference = verified(isa)
+        if difference is None:
+            checked = f"{isa}: bits equal portable's on this processor (checked at load)"
+            return isa, "; ".join([checked, *passed_over])
+        passed_over.append(f"{isa} is {rung} and failed its check: {difference}")
+    raise OptionError(
+        f"a level at rung {DEFAULT_RUNG} or above, or one that passes its check",
+        "; ".join(passed_over) or "no level",
+        "Name a level with SLIPSTREAM_ISA to run it all the same.",
+    )
+
+
+def _check_available(named: str, source: str, available: Sequence[str]) -> None:
+    if named not in available:
         raise OptionError(
-            f"a level at rung {DEFAULT_RUNG} or above",
-            ", ".join(f"{isa} ({policy.levels[isa].rung})" for isa in available),
-            "Name a level with SLIPSTREAM_ISA to run it all the same.",
+            f"{source} to name a level of this processor and build: {', '.join(available)}",
+            repr(named),
+            f"Change {source} or leave it out.",
         )
-    stronger = available[available.index(backed[-1]) + 1 :]
-    passed_over = "".join(f"; {isa} is {policy.levels[isa].rung}" for isa in stronger)
-    return backed[-1], f"strongest level at rung {DEFAULT_RUNG} or above{passed_over}"
 
 
 def _check_known(isa: str, policy: Policy) -> None:
@@ -179,8 +246,9 @@ def _choose(at: int, kind: str, op: Op, rows: RowClass, kernels: Sequence[Kernel
         reason = next(filter(None, refusals), f"no kernel for {kind}")
         return PlanRow(at, kind, label, rows, None, None, reason)
     chosen = next((kernel for kernel in able if kernel.preferred(op, rows.first)), able[0])
-    reason = chosen.reason(op, rows.first)
-    return PlanRow(at, kind, label, rows, chosen.name, chosen.status.rung, reason)
+    reason, weight = chosen.reason(op, rows.first), getattr(op, "weight", None)
+    stored, rung = chosen.stored(op), chosen.status.rung
+    return PlanRow(at, kind, label, rows, chosen.name, rung, reason, weight, stored)
 
 
 def describe(op: Op) -> str:

@@ -26,10 +26,10 @@ def implemented() -> tuple[str, ...]:
 
 
 def check_names(names: Sequence[str]) -> tuple[str, ...]:
-    """The methods to run, in order of precedence; ``none`` anywhere stands alone.
+    """The methods to run, in order of precedence.
 
     Raises:
-        OptionError: a name is unknown.
+        OptionError: a name is unknown, or ``none`` stands beside others.
         UnsupportedError: a method exists but not in this build.
     """
     available = implemented()
@@ -42,6 +42,10 @@ def check_names(names: Sequence[str]) -> tuple[str, ...]:
             raise UnsupportedError(
                 f"one of {', '.join(available)}", repr(name), "Choose another method."
             )
+    if "none" in names and set(names) != {"none"}:
+        raise OptionError(
+            "'none' alone, or drafting methods", repr(",".join(names)), "Leave out 'none'."
+        )
     if "none" in names or not names:
         return ("none",)
     return tuple(name for name in PRECEDENCE if name in names)

@@ -27,6 +27,7 @@ class Share:
         prompt_rows: how many of the rows are prompt.
         draft: what is verified; row 1 + i is node i.
         room, cap, proposed: what the controller knew, asked for and was given.
+        cut_for_time: draft nodes within the cap that the time limit of a pass left out.
     """
 
     sequence: SequenceState
@@ -38,6 +39,7 @@ class Share:
     room: Room = NO_ROOM
     cap: int = 0
     proposed: int = 0
+    cut_for_time: int = 0
 
     @property
     def method(self) -> str:
@@ -71,12 +73,27 @@ def prompt_share(sequence: SequenceState, count: int) -> Share:
 
 
 def decode_share(
-    sequence: SequenceState, draft: Draft, room: Room, cap: int, proposed: int
+    sequence: SequenceState,
+    draft: Draft,
+    room: Room,
+    cap: int,
+    proposed: int,
+    cut_for_time: int = 0,
 ) -> Share:
     """The newest token and its draft; every row wants logits."""
     tokens = (sequence.tokens[-1], *draft.tokens)
     parents = (-1, *(parent + 1 for parent in draft.parents))
-    return Share(sequence, tokens, parents, range(len(tokens)), 0, draft, room, cap, proposed)
+    return Share(
+        sequence,
+        tokens,
+        parents,
+        range(len(tokens)),
+        draft=draft,
+        room=room,
+        cap=cap,
+        proposed=proposed,
+        cut_for_time=cut_for_time,
+    )
 
 
 def assemble(shares: Sequence[Share], hidden: frozenset[str]) -> Step:

@@ -22,7 +22,7 @@ from slipstream.engine.controller import Controller, DoublingController, Room
 from slipstream.engine.drafting import Drafting
 from slipstream.engine.events import EmittedToken, Event
 from slipstream.engine.records import PassCost, decision_of, outcome_of, round_of
-from slipstream.engine.scheduler import Scheduler
+from slipstream.engine.scheduler import Places, Scheduler
 from slipstream.engine.sequence import Request, SequenceState
 from slipstream.engine.text import Detokenizer
 from slipstream.errors import OutOfMemoryError, SlipstreamError
@@ -40,6 +40,7 @@ class Engine:
         context: most tokens of a sequence, prompt and output together.
         options: limits on sequences, rows and seconds of a pass.
         queue: most requests that wait for a place.
+        places: shared by engines that use one memory; default ``options.parallel`` of its own.
         controller: default ``DoublingController()``.
         clock: seconds; injected by tests.
         primitives: sampling primitives, forced by tests.
@@ -55,6 +56,7 @@ class Engine:
         context: int,
         options: EngineOptions | None = None,
         queue: int = 64,
+        places: Places | None = None,
         controller: Controller | None = None,
         clock: Callable[[], float] = time.perf_counter,
         primitives: Primitives | None = None,
@@ -64,7 +66,7 @@ class Engine:
         self.verifier = verifier
         self.context = context
         self.controller = controller or DoublingController()
-        self.scheduler = Scheduler(options or EngineOptions(), queue)
+        self.scheduler = Scheduler(options or EngineOptions(), queue, places)
         self._drafting = Drafting(drafter, program.graph.vocabulary)
         self._tokenizer = tokenizer
         self._clock = clock
@@ -77,6 +79,11 @@ class Engine:
     def busy(self) -> bool:
         """Whether ``step`` has work or events to deliver."""
         return bool(self.scheduler.running or self.scheduler.waiting or self._events)
+
+    @property
+    def ready(self) -> bool:
+        """Whether ``step`` gets on: not where all requests wait for places of other engines."""
+        return bool(self.scheduler.running or self._events or self.scheduler.admissible)
 
     def submit(self, request: Request) -> int:
         """Queue a request; its events carry the id returned.
@@ -140,11 +147,13 @@ class Engine:
         start = self._clock()
         proposals = self._drafting.draft(decoding, caps)
         self._draft_s = self._clock() - start
-        drafts = self.controller.trim(proposals, caps)
+        wanted = [min(len(draft), cap) for draft, cap in zip(proposals, caps, strict=True)]
+        granted = self.scheduler.affordable_drafts(wanted)
+        drafts = self.controller.trim(proposals, granted)
         shares = [
-            decode_share(sequence, draft, room, cap, len(proposal))
-            for sequence, draft, room, cap, proposal in zip(
-                decoding, drafts, rooms, caps, proposals, strict=True
+            decode_share(sequence, draft, room, cap, len(proposal), wish - grant)
+            for sequence, draft, room, cap, proposal, wish, grant in zip(
+                decoding, drafts, rooms, caps, proposals, wanted, granted, strict=True
             )
         ]
         chunks = self.scheduler.chunks(sum(len(share.tokens) for share in shares))
@@ -180,8 +189,8 @@ class Engine:
         passes = target_passes(shares, outputs)
         rows = sum(len(share.tokens) for share in shares)
         cost = PassCost(rows, outputs.elapsed_s, self._draft_s)
-        if any(share.prompt_rows for share in shares):
-            self.scheduler.observe(rows, outputs.elapsed_s)
+        prompt = any(share.prompt_rows for share in shares)
+        self.scheduler.observe(rows, outputs.elapsed_s, prompt=prompt)
         verdicts = self._verify(shares, outputs)
         for share, verdict in zip(shares, verdicts, strict=True):
             if share.sequence.finish_reason is None:
@@ -226,10 +235,10 @@ class Engine:
             self.controller.observe(decision_of(share, verdict, cost, now))
         outcome = outcome_of(share, verdict)
         self._drafting.observe(sequence, outcome)
-        emitted = sequence.emit(verdict.sampled, outcome.accepted)
+        emitted, discarded = sequence.emit(verdict.sampled, outcome.accepted)
         if statistics.first_token_s is None:
             statistics.first_token_s = now
-        statistics.rounds.append(round_of(share, verdict, len(emitted), cost))
+        statistics.rounds.append(round_of(share, verdict, len(emitted), discarded, cost))
         self._report(sequence, emitted)
 
     def _report(self, sequence: SequenceState, emitted: tuple[EmittedToken, ...]) -> None:

@@ -45,15 +45,18 @@ def outcome_of(share: Share, verdict: Verdict) -> Outcome:
     )
 
 
-def round_of(share: Share, verdict: Verdict, emitted: int, cost: PassCost) -> Round:
+def round_of(share: Share, verdict: Verdict, emitted: int, discarded: int, cost: PassCost) -> Round:
     return Round(
         drafted=len(share.draft),
         tested=verdict.tested,
         accepted=len(verdict.path),
         reached=len(verdict.path) + share.rejected(verdict),
+        sampled=len(verdict.sampled),
         emitted=emitted,
+        discarded=discarded,
         rows=len(share.tokens),
         proposed=share.proposed,
+        cut_for_time=share.cut_for_time,
         method=share.method,
         elapsed_s=cost.elapsed_s,
         draft_s=0.0 if share.prompt_rows else cost.draft_s,

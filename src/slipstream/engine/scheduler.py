@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from slipstream.engine.sequence import SequenceState
 from slipstream.errors import OverloadedError
@@ -14,20 +14,38 @@ FIRST_ROWS = 32
 AIM = 0.8
 
 
+class Places:
+    """Room for sequences in one memory, shared by the schedulers that use it.
+
+    Args:
+        count: most sequences that run at the same time, over all schedulers.
+
+    Attributes:
+        free: places left.
+        queue: sequences that wait for one, first come first served.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.free = count
+        self.queue: deque[SequenceState] = deque()
+
+
 class Scheduler:
     """First come, first served; prompts are cut into chunks beside the decoding rows.
 
     Args:
         options: limits on sequences, rows and seconds of a pass.
         queue: most sequences waiting.
+        places: shared with other schedulers; default: ``options.parallel`` of its own.
 
     Attributes:
-        rows: rows of a pass that holds prompt rows; adapts to the time they take.
+        rows: rows of a pass that holds prompt or draft rows; adapts to the time they take.
     """
 
-    def __init__(self, options: EngineOptions, queue: int) -> None:
+    def __init__(self, options: EngineOptions, queue: int, places: Places | None = None) -> None:
         self.options = options
         self.queue = queue
+        self.places = places or Places(options.parallel)
         self.rows = min(FIRST_ROWS, options.prefill_chunk)
         self.waiting: deque[SequenceState] = deque()
         self.running: list[SequenceState] = []
@@ -42,11 +60,19 @@ class Scheduler:
                 f"at most {self.queue} waiting requests", "one more", "Try again later."
             )
         self.waiting.append(sequence)
+        self.places.queue.append(sequence)
+
+    @property
+    def admissible(self) -> bool:
+        """Whether the next place is free and this scheduler's."""
+        return bool(self.places.free and self.waiting and self.places.queue[0] is self.waiting[0])
 
     def admit(self) -> Iterator[SequenceState]:
         """Sequences that start to run."""
-        while self.waiting and len(self.running) < self.options.parallel:
+        while self.admissible:
             sequence = self.waiting.popleft()
+            self.places.queue.popleft()
+            self.places.free -= 1
             self.running.append(sequence)
             yield sequence
 
@@ -59,8 +85,10 @@ class Scheduler:
     def remove(self, sequence: SequenceState) -> None:
         if sequence in self.running:
             self.running.remove(sequence)
+            self.places.free += 1
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
+            self.places.queue.remove(sequence)
 
     def decoding(self) -> list[SequenceState]:
         return [sequence for sequence in self.running if not sequence.prompt_left]
@@ -76,7 +104,29 @@ class Scheduler:
                 left -= count
         return chunks
 
-    def observe(self, rows: int, elapsed_s: float) -> None:
-        """Learn from a pass with prompt rows; growth is at most twofold."""
+    def affordable_drafts(self, wanted: Sequence[int]) -> list[int]:
+        """Draft rows per decoding sequence that a pass has time for; the longest are cut first.
+
+        Args:
+            wanted: draft rows per decoding sequence, each beside the row of its newest token.
+        """
+        left = max(self.rows - len(wanted), 0)
+        granted = [0] * len(wanted)
+        order = sorted(range(len(wanted)), key=wanted.__getitem__)
+        for done, place in enumerate(order):
+            granted[place] = min(wanted[place], left // (len(wanted) - done))
+            left -= granted[place]
+        return granted
+
+    def observe(self, rows: int, elapsed_s: float, *, prompt: bool) -> None:
+        """Learn from a pass; growth is at most twofold.
+
+        Few rows cost little more than one, so a pass without prompt rows teaches only where it
+        was as large as allowed or took too long.
+        """
+        if rows < 2 or not (
+            prompt or rows >= self.rows or elapsed_s > self.options.step_time_limit_s
+        ):
+            return
         affordable = int(AIM * self.options.step_time_limit_s * rows / max(elapsed_s, 1e-9))
         self.rows = max(1, min(affordable, 2 * self.rows, self.options.prefill_chunk))

@@ -64,16 +64,24 @@ class SequenceState:
         """Draft tokens that could be accepted before the limit leaves no next token."""
         return self.limit - len(self.tokens) - 1
 
-    def emit(self, sampled: Sequence[Sampled], accepted: int) -> tuple[EmittedToken, ...]:
-        """Take sampled tokens, the first ``accepted`` of them from a draft, up to the finish."""
-        emitted = []
+    def emit(
+        self, sampled: Sequence[Sampled], accepted: int
+    ) -> tuple[tuple[EmittedToken, ...], int]:
+        """Take sampled tokens, the first ``accepted`` of them from a draft, up to the finish.
+
+        Returns:
+            The tokens taken, and how many after the finish were cut off.
+        """
+        emitted: list[EmittedToken] = []
+        cut = 0
         for place, drawn in enumerate(sampled):
             text = self._take(drawn.token)
             token = EmittedToken(drawn.token, text, place < accepted, drawn.logprob, drawn.top)
             emitted.append(token)
             if self.finish_reason is not None:
+                cut = len(sampled[place + 1 :])
                 break
-        return tuple(emitted)
+        return tuple(emitted), cut
 
     def _take(self, token: int) -> str:
         self.tokens.append(token)

@@ -1,12 +1,13 @@
 """Counts of one sequence, all of them recomputable from its rounds.
 
-Law: accepted + target_passes = emitted + discarded, and drafted >= tested >= accepted.
+Law: accepted + target_passes = emitted + discarded, and drafted >= tested >= accepted. Each side
+is counted where it happens, so a breach shows.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +17,11 @@ class Round:
     Attributes:
         drafted: draft nodes verified; ``tested`` of them were examined, ``accepted`` accepted.
         reached: draft depths at which a child was examined (``accepted`` or one more).
-        emitted: tokens emitted of the ``accepted + 1`` sampled.
+        sampled: tokens that verification gave: the accepted ones and the next.
+        emitted: those delivered; ``discarded`` the others, cut off by a stop or the limit.
         rows: rows of the pass that belong to this sequence.
-        proposed: nodes that the drafter proposed, before the controller's cut.
+        proposed: nodes that the drafter proposed, before any cut.
+        cut_for_time: nodes that the controller wanted and the time limit of a pass left out.
         method: the drafter's name, ``none`` without a draft.
         elapsed_s: backend seconds of the pass, shared by all its sequences.
         draft_s: seconds of the draft call, shared likewise.
@@ -28,16 +31,15 @@ class Round:
     tested: int
     accepted: int
     reached: int
+    sampled: int
     emitted: int
+    discarded: int
     rows: int
     proposed: int = 0
+    cut_for_time: int = 0
     method: str = "none"
     elapsed_s: float = 0.0
     draft_s: float = 0.0
-
-    @property
-    def discarded(self) -> int:
-        return self.accepted + 1 - self.emitted
 
 
 def _ratio(part: float, whole: float) -> float | None:
@@ -95,6 +97,10 @@ class Statistics:
         return sum(r.discarded for r in self.rounds)
 
     @property
+    def cut_for_time(self) -> int:
+        return sum(r.cut_for_time for r in self.rounds)
+
+    @property
     def acceptance_rate(self) -> float | None:
         """accepted / drafted; None when nothing was drafted."""
         return _ratio(self.accepted, self.drafted)
@@ -141,11 +147,12 @@ class Statistics:
         return _ratio(self.emitted - 1, self.finished_s - self.first_token_s)
 
     def summary(self) -> dict[str, object]:
-        """Plain values for JSON."""
+        """Plain values for JSON, the rounds from which the counts come included."""
         names = (
             "prompt_tokens emitted target_passes verification_steps drafted tested accepted "
             "discarded ttft_s total_s decode_tok_s acceptance_rate tokens_per_pass "
-            "mean_acceptance_length acceptance_at never_fired seed"
+            "mean_acceptance_length acceptance_at drafters never_fired cut_for_time seed"
         )
         summary = {name: getattr(self, name) for name in names.split()}
-        return {**summary, "rejected_drafts": dict(self.rejected_drafts)}
+        rounds = [asdict(r) for r in self.rounds]
+        return {**summary, "rejected_drafts": dict(self.rejected_drafts), "rounds": rounds}

@@ -13,6 +13,7 @@ from slipstream.graph import Graph
 from slipstream.memory.base import PAGE_POSITIONS, KeyLayout
 from slipstream.memory.layout import (
     SequenceRows,
+    first_moved,
     join_rows,
     local_parents,
     plan_chain,
@@ -120,7 +121,7 @@ class AttentionMemory:
         state = self._state(sequence)
         kept = np.asarray(path, np.intp)
         count = len(kept)
-        moved = _first_moved(state.parents, kept)
+        moved = first_moved(state.parents, kept)
         if moved < count:
             for group, table in zip(self.groups, state.tables, strict=True):
                 group.move(table, state.length + kept[moved:], state.length + moved)
@@ -286,17 +287,3 @@ def _layer_groups(graph: Graph, pages: int) -> tuple[LayerGroup, ...]:
         LayerGroup(tuple(members), window, kv_heads, head_dim, pages)
         for (window, kv_heads, head_dim), members in layers.items()
     )
-
-
-def _first_moved(parents: NDArray[np.int32], path: NDArray[np.intp]) -> int:
-    """How many leading rows of ``path`` already stand in their logical slots."""
-    count = len(path)
-    if count == 0:
-        return 0
-    if path.min() < 0 or path.max() >= len(parents):
-        raise ValueError(f"the path leaves the {len(parents)} rows of the step")
-    expected = np.concatenate(([-1], path[:-1]))
-    if not np.array_equal(parents[path], expected):
-        raise ValueError("the path does not lead from parent to child, starting at the root")
-    moved = np.flatnonzero(path != np.arange(count))
-    return int(moved[0]) if len(moved) else count

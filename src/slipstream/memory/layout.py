@@ -124,3 +124,21 @@ def join_rows(planned: list[SequenceRows], tables: tuple[Ints, ...]) -> KeyLayou
         tail=rows.tail,
         tables=tables,
     )
+
+
+def first_moved(parents: NDArray[np.int32], path: NDArray[np.intp]) -> int:
+    """How many leading rows of ``path`` already stand in their logical slots.
+
+    Raises:
+        ValueError: ``path`` does not lead from parent to child, starting at the root.
+    """
+    count = len(path)
+    if count == 0:
+        return 0
+    if path.min() < 0 or path.max() >= len(parents):
+        raise ValueError(f"the path leaves the {len(parents)} rows of the step")
+    expected = np.concatenate(([-1], path[:-1]))
+    if not np.array_equal(parents[path], expected):
+        raise ValueError("the path does not lead from parent to child, starting at the root")
+    moved = np.flatnonzero(path != np.arange(count))
+    return int(moved[0]) if len(moved) else count
