@@ -1,15 +1,22 @@
-// Times one mat-mul level and type on one thread, rows interleaved, next to a read of the same bytes.
+// Times the mat-mul kernels of one level and type over two threads, next to a read of the weights.
 //
-//   matmul_micro LEVEL TYPE OUTPUTS COLUMNS [ROUNDS]     last line of stdout: JSON
+//   matmul_micro LEVEL TYPE COLUMNS [ROUNDS]      last line of stdout: JSON
 //
-// Times are processor time of the thread, so that other processes disturb them less; a row count's
-// figure is its median over the rounds. Build: the four native/kernels/matmul*.cc and this file.
+// Each sample multiplies another 2,240 outputs of a matrix larger than the caches, row counts
+// interleaved; a sample is the slower of the two threads. Other processes only ever lengthen a
+// sample, so the figures are the quartile and the least of the rounds.
+// Build: this file and native/kernels/matmul*.cc with the flags of CMakeLists.txt.
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
+#include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/matmul.hh"
@@ -18,25 +25,21 @@ namespace {
 
 using namespace slipstream;
 
-constexpr int kRows[] = {1, 2, 3, 4, 6, 8, 12, 16};
+constexpr int kRows[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
+constexpr int kMostRows = 16, kSampleStrips = 140;
+constexpr size_t kMatrixBytes = 96u << 20, kHugePage = 2u << 20;
 
-double seconds() {
-  timespec t;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return t.tv_sec + 1e-9 * t.tv_nsec;
-}
-
-double least(const std::vector<double>& values) {
-  return *std::min_element(values.begin(), values.end());
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+double now() {
+  const auto time = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(time).count();
 }
 
 uint8_t* allocate(size_t bytes) {
-  return static_cast<uint8_t*>(std::aligned_alloc(1 << 21, (bytes + (1 << 21)) >> 21 << 21));
+  const size_t size = (bytes / kHugePage + 1) * kHugePage;
+  auto memory = static_cast<uint8_t*>(std::aligned_alloc(kHugePage, size));
+  madvise(memory, size, MADV_HUGEPAGE);
+  std::memset(memory, 0, size);
+  return memory;
 }
 
 const MatmulKernels& level_named(const std::string& name) {
@@ -56,72 +59,137 @@ WeightType type_named(const std::string& name) {
   std::exit(2);
 }
 
-uint64_t read_all(const uint8_t* data, size_t bytes) {
-  uint64_t sum[8] = {};
-  for (size_t i = 0; i + 64 <= bytes; i += 64) {
-    uint64_t word[8];
-    std::memcpy(word, data + i, 64);
-    for (int j = 0; j < 8; ++j) sum[j] ^= word[j];
+struct Matrix {
+  const MatmulKernels& level;
+  WeightType type;
+  int columns;
+  size_t strip_size = strip_bytes(type, columns);
+  int strips = static_cast<int>(kMatrixBytes / strip_size) / kSampleStrips * kSampleStrips;
+  uint8_t* packed = allocate(strips * strip_size);
+
+  void fill() {
+    const WeightTraits& traits = *weight_traits(type);
+    std::vector<uint8_t> source(size_t{kStripRows} * columns / traits.block_elements *
+                                traits.block_bytes);
+    for (size_t i = 0; i < source.size(); ++i) source[i] = i * 2654435761u >> 20 & 0x3f;
+    for (int s = 0; s < strips; ++s) {
+      level.repack(type, source.data(), kStripRows, columns, 0, packed + s * strip_size);
+    }
   }
-  return sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7];
-}
+
+  uint8_t* prepare(int rows) const {
+    std::vector<float> x(size_t{kMostRows} * columns);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 2654435761u >> 20 & 255);
+    const ActivationKind kind = weight_traits(type)->activation;
+    uint8_t* prepared = allocate(activation_bytes(kind, rows, columns));
+    level.prepare(kind, x.data(), columns, rows, columns, 0, rows, prepared);
+    return prepared;
+  }
+
+  void multiply(int first, int last, const uint8_t* x, int rows, float* tile) const {
+    for (int s = first; s < last; ++s) {
+      level.multiply(type, packed + s * strip_size, columns, x, rows, tile);
+    }
+  }
+
+  void read(int first, int last, float* sink) const {
+    uint64_t sum[8] = {};
+    for (size_t i = first * strip_size; i < last * strip_size; i += 64) {
+      uint64_t line[8];
+      std::memcpy(line, packed + i, 64);
+      for (int j = 0; j < 8; ++j) sum[j] ^= line[j];
+    }
+    std::memcpy(sink, sum, sizeof(sum));
+  }
+};
+
+// Runs work(thread) on the caller and one helper at once; seconds of the slower one.
+class Pair {
+ public:
+  double run(const std::function<void(int)>& work) {
+    work_ = &work;
+    const int turn = ++turn_;
+    const double mine = timed(0);
+    while (done_.load() != turn) {
+    }
+    return std::max(mine, other_);
+  }
+  ~Pair() {
+    work_ = nullptr;
+    ++turn_;
+    helper_.join();
+  }
+
+ private:
+  double timed(int thread) const {
+    const double start = now();
+    (*work_)(thread);
+    return now() - start;
+  }
+  void serve() {
+    for (int turn = 1;; ++turn) {
+      while (turn_.load() != turn) {
+      }
+      if (!work_) return;
+      other_ = timed(1);
+      done_.store(turn);
+    }
+  }
+  const std::function<void(int)>* work_ = nullptr;
+  double other_ = 0;
+  std::atomic<int> turn_{0}, done_{0};
+  std::thread helper_{[this] { serve(); }};
+};
+
+struct Samples {
+  std::vector<double> seconds;
+  double at(double share) {
+    std::sort(seconds.begin(), seconds.end());
+    return seconds[static_cast<size_t>(share * (seconds.size() - 1))];
+  }
+};
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count < 5) return std::fprintf(stderr, "usage: matmul_micro LEVEL TYPE OUTPUTS COLUMNS\n"), 2;
-  const MatmulKernels& level = level_named(arguments[1]);
-  const WeightType type = type_named(arguments[2]);
-  const int outputs = std::atoi(arguments[3]), columns = std::atoi(arguments[4]);
-  const int rounds = count > 5 ? std::atoi(arguments[5]) : 15;
-  const WeightTraits& traits = *weight_traits(type);
-  const int strips = outputs / kStripRows;
-  const size_t bytes = strip_bytes(type, columns);
-  uint8_t* packed = allocate(strips * bytes);
-  std::vector<uint8_t> source(static_cast<size_t>(outputs) * (columns / traits.block_elements) *
-                              traits.block_bytes);
-  for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<uint8_t>(i * 2654435761u >> 24 & 0x3f);
-  const double repack_start = seconds();
-  for (int s = 0; s < strips; ++s) {
-    level.repack(type, source.data(), outputs, columns, s, packed + s * bytes);
-  }
-  const double repack_s = seconds() - repack_start;
-  std::vector<float> x(16 * static_cast<size_t>(columns));
-  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 2654435761u >> 20 & 255) - 127;
-  uint8_t* prepared = allocate(activation_bytes(traits.activation, 16, columns));
-  auto tile = reinterpret_cast<float*>(allocate(16 * kStripRows * 4));
-
-  std::vector<double> reads, times[8], prepares;
-  uint64_t sink = 0;
+  if (count < 4) return std::fprintf(stderr, "usage: matmul_micro LEVEL TYPE COLUMNS [ROUNDS]\n"), 2;
+  Matrix matrix{level_named(arguments[1]), type_named(arguments[2]), std::atoi(arguments[3])};
+  const int rounds = count > 4 ? std::atoi(arguments[4]) : 100;
+  matrix.fill();
+  std::vector<uint8_t*> prepared;
+  for (int rows : kRows) prepared.push_back(matrix.prepare(rows));
+  float* tiles[2] = {reinterpret_cast<float*>(allocate(65536)),
+                     reinterpret_cast<float*>(allocate(65536))};
+  Samples reads, times[std::size(kRows)];
+  Pair pair;
+  int strip = 0;
+  const auto sample = [&](const std::function<void(int, int, int)>& work) {
+    strip = (strip + kSampleStrips) % matrix.strips;
+    constexpr int kHalf = kSampleStrips / 2;
+    return pair.run([&](int t) { work(t, strip + t * kHalf, strip + (t + 1) * kHalf); });
+  };
   for (int round = 0; round < rounds; ++round) {
-    double start = seconds();
-    sink ^= read_all(packed, strips * bytes);
-    reads.push_back(seconds() - start);
-    for (int i = 0; i < 8; ++i) {
-      start = seconds();
-      level.prepare(traits.activation, x.data(), columns, kRows[i], columns, 0, kRows[i], prepared);
-      if (i == 7) prepares.push_back(seconds() - start);
-      start = seconds();
-      for (int s = 0; s < strips; ++s) {
-        level.multiply(type, packed + s * bytes, columns, prepared, kRows[i], tile);
-      }
-      times[i].push_back(seconds() - start);
+    reads.seconds.push_back(
+        sample([&](int t, int first, int last) { matrix.read(first, last, tiles[t]); }));
+    for (size_t i = 0; i < std::size(kRows); ++i) {
+      times[i].seconds.push_back(sample([&](int t, int first, int last) {
+        matrix.multiply(first, last, prepared[i], kRows[i], tiles[t]);
+      }));
     }
   }
-  const double first = median(times[0]), size = static_cast<double>(strips * bytes);
-  std::printf("%s %s %dx%d  read %.1f GB/s, repack %.1f GB/s, prepare 16 rows %.0f us (%d)\n",
-              level.isa, traits.name, outputs, columns, size / median(reads) / 1e9,
-              source.size() / repack_s / 1e9, median(prepares) * 1e6, static_cast<int>(sink & 1));
-  for (int i = 0; i < 8; ++i) {
-    const double t = median(times[i]), best = least(times[i]);
-    std::printf("  rows %2d  %8.0f us  ratio %.2f  %5.1f GB/s  %6.1f GMAC/s   least %.0f us  %.1f GMAC/s\n",
-                kRows[i], t * 1e6, t / first, size / t / 1e9,
-                1e-9 * outputs * columns * kRows[i] / t, best * 1e6,
-                1e-9 * outputs * columns * kRows[i] / best);
+  const double bytes = static_cast<double>(kSampleStrips * matrix.strip_size);
+  std::printf("read %.1f GB/s (quartile), %.1f (best)\n", bytes / reads.at(0.25) / 1e9,
+              bytes / reads.at(0) / 1e9);
+  std::string json;
+  for (size_t i = 0; i < std::size(kRows); ++i) {
+    const double t = times[i].at(0.25), best = times[i].at(0);
+    const double products = 1e-9 * kSampleStrips * kStripRows * matrix.columns * kRows[i];
+    std::printf("rows %2d  %7.1f us  ratio %.2f  %5.1f GB/s  %6.1f GMAC/s   best %.1f us  %.2f\n",
+                kRows[i], t * 1e6, t / times[0].at(0.25), bytes / t / 1e9, products / t,
+                best * 1e6, best / times[0].at(0));
+    json += (i ? ", " : "") + ("{\"rows\": " + std::to_string(kRows[i])) +
+            ", \"us\": " + std::to_string(t * 1e6) + "}";
   }
-  std::printf("{\"level\": \"%s\", \"type\": \"%s\", \"rows\": [", level.isa, traits.name);
-  for (int i = 0; i < 8; ++i) {
-    std::printf("%s{\"rows\": %d, \"us\": %.1f}", i ? ", " : "", kRows[i], median(times[i]) * 1e6);
-  }
-  std::printf("]}\n");
+  std::printf("{\"level\": \"%s\", \"type\": \"%s\", \"rows\": [%s]}\n", matrix.level.isa,
+              arguments[2], json.c_str());
 }

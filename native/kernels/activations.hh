@@ -1,8 +1,8 @@
 // Prepared activations: what the kernels read of each block of an input row.
 //
 // int8 code = round to nearest even(x * (127 / amax)), scale = amax / 127 with amax the largest |x|
-// of the block; so |x - scale * code| <= scale / 2 up to float rounding. A block whose amax is below
-// 2^-100 is all zeros (127 / amax would overflow for subnormals). A block holding NaN or infinity
+// of the block; so |x - scale * code| <= scale / 2 up to float rounding. A block whose amax is
+// below 2^-100 is all zeros (127 / amax would overflow for subnormals). A block holding NaN or infinity
 // has scale NaN and codes 0, so that every output of its row is NaN.
 //
 // Rows are kept in groups of 16: a group of n rows holds its blocks in order, n records a block, so
@@ -31,7 +31,7 @@ struct ActivationBlock256 {
   float scale;
 };
 
-// The fewest rows that complete the last group.
+// Rows of the group that starts at `first_row`.
 INLINE int group_size(int rows, int first_row) {
   const int left = rows - first_row;
   return left < kGroupRows ? left : kGroupRows;

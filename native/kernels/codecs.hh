@@ -41,7 +41,9 @@ struct FourBitCodes {
 
   static void pack(const GroupCodes& codes, uint8_t* planes) {
     for (int p = 0; p < kPlanes; ++p) {
-      pack_plane(planes, p, [&](int lane) { return codes.step[p][lane] | codes.step[p + 4][lane] << 4; });
+      pack_plane(planes, p, [&](int lane) {
+        return codes.step[p][lane] | codes.step[p + 4][lane] << 4;
+      });
     }
   }
 };
@@ -98,7 +100,9 @@ struct SixBitCodes {
     return Isa::or_masked(middle, Isa::template shift_right<2>(plane(2)), 0x30);
   }
 
-  static void pack(const GroupCodes& codes, uint8_t* planes) { pack_planes(codes, kPlanes, planes); }
+  static void pack(const GroupCodes& codes, uint8_t* planes) {
+    pack_planes(codes, kPlanes, planes);
+  }
 
   // The first `count` planes: three for four steps.
   static void pack_planes(const GroupCodes& codes, int count, uint8_t* planes) {

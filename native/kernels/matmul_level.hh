@@ -1,8 +1,8 @@
 // Everything that one instruction-set level compiles, inside its own namespace.
 //
-// A level's source file defines SLIPSTREAM_LEVEL (the namespace) and Isa (the class) and includes
-// this file within the namespace: no function compiled with wider instructions may share a symbol
-// with another level, or the linker would keep either of them for both.
+// A level's source file includes bits.hh, its isa/dot_*.hh and this file inside its own namespace:
+// no function compiled with wider instructions may share a symbol with another level, or the linker
+// would keep either of them for both.
 #pragma once
 
 #include "kernels/codecs.hh"
@@ -103,7 +103,8 @@ inline void dequantise_packed(WeightType type, const uint8_t* strip, int columns
   visit_type(type, [&](auto trait) {
     using Type = decltype(trait);
     for (int b = 0; b < columns / Type::kBlockElements; ++b) {
-      Type::dequantise_packed_block(strip, b, row, out + static_cast<size_t>(b) * Type::kBlockElements);
+      Type::dequantise_packed_block(strip, b, row,
+                                    out + static_cast<size_t>(b) * Type::kBlockElements);
     }
   });
 }

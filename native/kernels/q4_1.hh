@@ -17,6 +17,7 @@ struct Q4_1 : Block32<Q4_1> {
   template <class Isa, class Source, int kRows>
   static INLINE void integer_sums(const uint8_t* planes, Source source, const Activation* x,
                                   typename Isa::Wide (&out)[kRows]) {
-    unsigned_sums<Isa>(planes, source, x, [](const Activation&) { return Isa::narrow_zero(); }, out);
+    const auto start = [](const Activation&) { return Isa::narrow_zero(); };
+    unsigned_sums<Isa>(planes, source, x, start, out);
   }
 };

@@ -32,7 +32,7 @@ struct Q5_0 : Block32<Q5_0> {
   template <class Isa, class Source, int kRows>
   static INLINE void integer_sums(const uint8_t* planes, Source source, const Activation* x,
                                   typename Isa::Wide (&out)[kRows]) {
-    unsigned_sums<Isa>(
-        planes, source, x, [](const Activation& row) { return Isa::narrow_start(row.offset16); }, out);
+    const auto start = [](const Activation& row) { return Isa::narrow_start(row.offset16); };
+    unsigned_sums<Isa>(planes, source, x, start, out);
   }
 };

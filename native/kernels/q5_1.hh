@@ -19,8 +19,8 @@ struct Q5_1 : Block32<Q5_1> {
   template <class Isa, class Source, int kRows>
   static INLINE void integer_sums(const uint8_t* planes, Source source, const Activation* x,
                                   typename Isa::Wide (&out)[kRows]) {
-    unsigned_sums<Isa>(
-        planes, source, x, [](const Activation& row) { return Isa::narrow_start(row.offset16); }, out);
+    const auto start = [](const Activation& row) { return Isa::narrow_start(row.offset16); };
+    unsigned_sums<Isa>(planes, source, x, start, out);
     UNROLL for (int r = 0; r < kRows; ++r) out[r] = Isa::add_dword(out[r], x[r].sum16);
   }
 };

@@ -1,7 +1,7 @@
 // Q6_K: 256 weights of six bits in sixteen groups of 16, each with a signed eight-bit scale.
 //
-// GGUF block: 128 bytes of low nibbles, 64 bytes of high bit pairs, 16 scales (int8), d (f16). Value
-// of a weight of group g: (d * scale[g]) * (code - 32).
+// GGUF block: 128 bytes of low nibbles, 64 bytes of high bit pairs, 16 scales (int8), d (f16).
+// Value of a weight of group g: (d * scale[g]) * (code - 32).
 //
 // Strip: units of two blocks: 16 d of each (64 bytes), then per block four dwords of scales a row
 // and the codes of its groups in pairs. The last unit of an odd number lacks its second block.

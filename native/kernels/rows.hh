@@ -1,10 +1,10 @@
 // From a strip and any number of activation rows to kernel passes over a few rows.
 //
-// Rows go in groups of 16. With more rows than one pass holds, a chunk of K stays in the first-level
-// cache for every pass of a group, while the running sums wait in the tile.
+// Rows go in groups of 16. With more rows than one pass holds, a chunk of K stays in the
+// first-level cache for every pass of a group, while the running sums wait in the tile.
 #pragma once
 
-// The pass that starts at `row`: rows are split as evenly as the limit allows.
+// Rows split over passes as evenly as the limit allows.
 struct Pass {
   int passes;
   int rows;

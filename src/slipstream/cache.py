@@ -11,15 +11,26 @@ from pathlib import Path
 
 import msgspec
 
+from slipstream.errors import OptionError
+
 _CHUNK_BYTES = 4 << 20
 # The memo of digests keeps this many of the files added last.
 _MEMO_ENTRIES = 256
 
 
 def cache_directory() -> Path:
-    """$SLIPSTREAM_CACHE, else `~/.cache/slipstream`."""
-    configured = os.environ.get("SLIPSTREAM_CACHE")
-    return Path(configured).expanduser() if configured else Path.home() / ".cache" / "slipstream"
+    """$SLIPSTREAM_CACHE, else `~/.cache/slipstream`.
+
+    Raises:
+        OptionError: the home directory that either means is unknown.
+    """
+    configured = os.environ.get("SLIPSTREAM_CACHE") or "~/.cache/slipstream"
+    try:
+        return Path(configured).expanduser()
+    except RuntimeError:
+        raise OptionError(
+            "a cache directory", f"`{configured}`, no known home", "Set SLIPSTREAM_CACHE to a path."
+        ) from None
 
 
 def write_atomically(path: Path, content: bytes) -> None:

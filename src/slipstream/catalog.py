@@ -65,13 +65,13 @@ def locate(model: str | Path) -> Path:
     text = str(model)
     if text in {entry.name for entry in ENTRIES}:
         return _located_entry(find(text))
-    path = Path(text).expanduser()
-    if path.is_file():
-        return path
-    if path.is_dir():
+    path = _existing(text)
+    if path is not None and path.is_dir():
         raise ModelFileError(
             "a model file", f"the directory {text}", "Name a .gguf file inside it."
         )
+    if path is not None:
+        return path
     if is_hub_reference(text):
         return _located_hub_file(parse_hub_reference(text))
     looks_like_path = os.sep in text or text.endswith(".gguf")
@@ -80,6 +80,15 @@ def locate(model: str | Path) -> Path:
         f"no file at `{text}`" if looks_like_path else f"`{text}`",
         "Check the path." if looks_like_path else _nearest(text),
     )
+
+
+def _existing(text: str) -> Path | None:
+    """The file or directory at a path, if the text is the path of one."""
+    try:
+        path = Path(text).expanduser()
+        return path if path.is_file() or path.is_dir() else None
+    except (OSError, RuntimeError):  # a name too long, or the home of an unknown user
+        return None
 
 
 def ensure(model: str | Path, progress: Progress | None = None) -> Path:

@@ -9,12 +9,13 @@ from pathlib import Path
 from slipstream.backends.base import Backend, Program, Progress, Weights
 from slipstream.catalog import locate
 from slipstream.dispatch.fuse import fuse
-from slipstream.errors import OptionError
+from slipstream.errors import ModelFileError, OptionError
 from slipstream.gguf import GGUFFile, open_gguf
 from slipstream.graph import Graph
 from slipstream.memory.attention import AttentionMemory
 from slipstream.models import build_graph
 from slipstream.options import EngineOptions, ModelOptions
+from slipstream.sampling import NumpyPrimitives, Primitives, default_primitives
 from slipstream.tokenizer import Tokenizer, build_tokenizer
 
 
@@ -36,6 +37,12 @@ class LoadedModel:
     memory: AttentionMemory
     program: Program
     context: int
+
+    @property
+    def primitives(self) -> Primitives:
+        """Sampling at the backend's own level; NumPy's for a backend without levels."""
+        isa = getattr(self.backend, "isa", None)
+        return NumpyPrimitives() if isa is None else default_primitives(isa)
 
 
 def load_model(
@@ -59,9 +66,19 @@ def load_model(
         building = beside.submit(build_tokenizer, file.metadata)
         weights = backend.load(file, graph, progress)
         tokenizer = building.result()
+    _check_vocabulary(graph, tokenizer)
     memory = AttentionMemory(graph, context, engine.parallel)
     program = backend.compile(graph, weights, memory)
     return LoadedModel(path, file, tokenizer, graph, backend, weights, memory, program, context)
+
+
+def _check_vocabulary(graph: Graph, tokenizer: Tokenizer) -> None:
+    if graph.vocabulary != tokenizer.vocabulary_size:
+        raise ModelFileError(
+            f"logits for the {tokenizer.vocabulary_size} tokens of the vocabulary",
+            f"{graph.vocabulary}",
+            "The file's vocabulary and tensors disagree; convert it again.",
+        )
 
 
 def _context(options: ModelOptions, graph: Graph) -> int:

@@ -215,7 +215,7 @@ class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):
         validate(self)
         msgspec.structs.force_setattr(self, "type", tuple(dict.fromkeys(self.type)))
         if "none" in self.type and len(self.type) > 1:
-            # llama.cpp switches all of it off here; nothing that was asked for is dropped in silence
+            # llama.cpp switches all of it off; here nothing is dropped in silence
             raise OptionError(
                 "`type` to be none or some drafting methods",
                 f"`{','.join(self.type)}`",

@@ -13,16 +13,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.dispatch.select import backed_level
 from slipstream.errors import BackendError
 from slipstream.noise import GUMBEL_SPREAD, gumbel
 from slipstream.options import SamplingOptions
 
 Row = NDArray[np.float32]
+LEAST: Final = float(np.finfo(np.float32).tiny)
+LARGEST: Final = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,28 +122,22 @@ class NumpyPrimitives:
         return int(ids[np.argmax(scaled + gumbel(seed, index, ids))])
 
 
-PORTABLE: Final = "portable"
-"""The level that every processor has."""
-
-
-def _load_primitives(isa: str) -> Primitives:
-    try:
-        from slipstream.native_sampling import NativePrimitives
-    except ModuleNotFoundError as missing:
-        if missing.name != "slipstream._native":
-            raise
-        return NumpyPrimitives()
-    return NativePrimitives(isa)
-
-
 @cache
-def default_primitives(isa: str = PORTABLE) -> Primitives:
+def default_primitives(isa: str | None = None) -> Primitives:
     """The native primitives where the core is installed, else NumPy's; ``name`` says which.
 
     Args:
-        isa: the backend's level; the reference backend has none and takes the portable one.
+        isa: the backend's level; None = the best one that evidence backs, whatever the
+            environment says (every level gives the same bits).
     """
-    return _load_primitives(isa)
+    try:
+        from slipstream import _native
+        from slipstream.native_sampling import NativePrimitives
+    except ImportError:
+        if find_spec("slipstream._native") is not None:
+            raise
+        return NumpyPrimitives()
+    return NativePrimitives(isa or backed_level(_native.isa_levels()))
 
 
 def penalise(row: Row, counts: Mapping[int, int], options: SamplingOptions) -> None:
@@ -153,7 +151,8 @@ def penalise(row: Row, counts: Mapping[int, int], options: SamplingOptions) -> N
     logits = row[ids].astype(np.float64)
     factor = options.repetition_penalty
     logits = np.where(logits > 0.0, logits / factor, logits * factor)
-    row[ids] = logits - seen * options.frequency_penalty - options.presence_penalty
+    logits = logits - seen * options.frequency_penalty - options.presence_penalty
+    row[ids] = np.clip(logits, -LARGEST, LARGEST)
 
 
 class SamplerState:
@@ -210,7 +209,7 @@ class SamplerState:
             result[self.primitives.argmax(row)] = 1.0
             return result
         ids = candidates(row, options.top_k, options.top_p, options.min_p)
-        scaled = row[ids].astype(np.float64) / options.temperature
+        scaled = row[ids].astype(np.float64) / max(options.temperature, LEAST)
         weight = np.exp(scaled - scaled.max())
         result[ids] = weight / weight.sum()
         return result
@@ -221,7 +220,9 @@ class SamplerState:
         Raises:
             BackendError: the row is not finite.
         """
-        if not np.isfinite(np.sum(row)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            suspicious = not np.isfinite(np.sum(row))  # a sum of large numbers may overflow
+        if suspicious and not np.isfinite(row).all():
             bad = int(np.argmin(np.isfinite(row)))
             found = f"{row[bad]} for token {bad}"
             raise BackendError("finite logits", found, "The model file may be damaged.")
@@ -238,9 +239,9 @@ class SamplerState:
             return self.primitives.argmax(row)
         return self.primitives.sample(
             row,
-            options.temperature,
-            options.top_k,
-            options.top_p,
+            max(options.temperature, LEAST),
+            min(options.top_k, row.size),
+            max(options.top_p, LEAST),
             options.min_p,
             self.seed,
             self.index,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from builders import tiny_model
+from builders import TinyModel, tiny_model, write_gguf
 from conftest import Command
 
 
@@ -37,6 +38,9 @@ def refused(done: subprocess.CompletedProcess[str], *parts: str, code: int = 2) 
         (["run", "MODEL", "a", "--sepc", "none"], "`--spec`"),
         (["run", "MODEL", "a", "--spec", "ngram-mood"], "`ngram-mod`"),
         (["run", "MODEL", "a", "--spec", "suffix"], "suffix"),
+        (["run", "MODEL", "a", "--spec", "none,ngram-mod"], "`none`"),
+        (["run", "MODEL", "a", "--spec", "ngram-mod", "--n-max", "7"], "`--n-max`"),
+        (["run", "MODEL", "a", "--backend", "reference", "-t", "7"], "`--threads`"),
         (["run", "MODEL", "a", "-n", "many"], "--max-tokens"),
         (["run", "MODEL", "a", "--temp", "-1"], "--temperature"),
         (["run", "MODEL", "a", "--temp"], "--temp=VALUE"),
@@ -54,11 +58,68 @@ def refused(done: subprocess.CompletedProcess[str], *parts: str, code: int = 2) 
         (["bench", "rows", "MODEL", "--rows", "0"], "--rows"),
         (["bench", "rows", "MODEL", "--rounds", "none"], "--rounds"),
         (["bench", "speculate", "MODEL", "--strata", "poetry"], "poetry"),
+        (["bench", "speculate", "MODEL", "--spec", "none"], "`--spec none`"),
     ],
 )
 def test_mistake(slipstream: Command, tiny: Path, arguments: list[str], part: str) -> None:
     words = [str(tiny) if word == "MODEL" else word for word in arguments]
     refused(slipstream(*words), part)
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("verb", ["run", "explain"])
+@pytest.mark.parametrize(
+    ("environment", "option", "parts"),
+    [
+        ("bogus", None, ("SLIPSTREAM_ISA", "portable", "'bogus'")),
+        (None, "bogus", ("--isa", "portable", "'bogus'")),
+        ("portable", "bogus", ("--isa", "'bogus'")),
+        (None, "", ("--isa", "''")),
+    ],
+)
+def test_levels_that_are_not_here(
+    slipstream: Command,
+    tiny: Path,
+    verb: str,
+    environment: str | None,
+    option: str | None,
+    parts: tuple[str, ...],
+) -> None:
+    pytest.importorskip("slipstream._native")
+    words = ["-p", "a"] if verb == "run" else []
+    words += [] if option is None else [f"--isa={option}"]
+    variables = {} if environment is None else {"SLIPSTREAM_ISA": environment}
+    refused(slipstream(verb, tiny, *words, **variables), *parts)
+
+
+@pytest.mark.native
+def test_a_level_that_the_processor_lacks(slipstream: Command, tiny: Path) -> None:
+    native = pytest.importorskip("slipstream._native")
+    if "avx512" in native.isa_levels():
+        pytest.skip("this processor has AVX-512")
+    refused(slipstream("explain", tiny, "--isa", "avx512"), "'avx512'", native.isa_levels()[-1])
+
+
+@pytest.mark.native
+def test_an_option_wins_over_the_environment(slipstream: Command, tiny: Path) -> None:
+    pytest.importorskip("slipstream._native")
+    arguments = ("run", tiny, "-p", "hi", "-n", "2", "--ignore-eos", "--json")
+    done = slipstream(*arguments, "--isa", "portable", SLIPSTREAM_ISA="bogus")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout.splitlines()[-1])
+    assert record["isa"] == "portable"
+    assert "asked for with --isa" in record["isa_reason"]
+
+
+def test_the_reference_backend_has_no_levels(slipstream: Command, tiny: Path) -> None:
+    arguments = ("run", tiny, "-p", "hi", "-n", "2", "--ignore-eos", "--backend", "reference")
+    done = slipstream(*arguments, "--json", SLIPSTREAM_ISA="bogus")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout.splitlines()[-1])
+    assert record["isa"] == "numpy"
+    assert record["exact"] is False
+    assert "Attention" in record["varying_ops"]
+    assert "exact: not guaranteed (" in done.stderr
 
 
 def test_prompt_that_is_not_text(slipstream: Command, tiny: Path) -> None:
@@ -70,6 +131,40 @@ def test_prompt_longer_than_the_context(slipstream: Command, tiny: Path) -> None
         *("run", tiny, "--backend", "reference", "-c", "16", "-"), stdin="x y z " * 40
     )
     refused(done, "at most 15 tokens")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "MODEL", "-p", "hi", "-n", "2"]])
+def test_output_without_room(slipstream: Command, tiny: Path, arguments: list[str]) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    words = [str(tiny) if word == "MODEL" else word for word in arguments]
+    words += ["--backend", "reference"] if "run" in words else []
+    with Path("/dev/full").open("wb") as full:
+        process = slipstream.start(*words, stdout=full, stderr=subprocess.PIPE)
+        error = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 1
+    assert error.startswith("error: expected output that can be written\n")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["chat", "MODEL"], ["run", "MODEL", "hi"]])
+def test_closed_streams(slipstream: Command, chatty: Path, arguments: list[str]) -> None:
+    words = [str(chatty) if word == "MODEL" else word for word in arguments]
+    words += ["--backend", "reference", "-n", "2"] if len(words) > 1 else []
+    closing = 'exec "$@" <&- >&-'
+    done = subprocess.run(
+        ["/bin/sh", "-c", closing, "sh", *slipstream.argv(*words)],
+        env=slipstream.environment,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def another_vocabulary(path: Path) -> None:
+    larger = TinyModel("llama", vocabulary=300).metadata()
+    write_gguf(path, larger, TinyModel("llama").tensors())
 
 
 def empty(path: Path) -> None:
@@ -98,7 +193,10 @@ def no_width(path: Path) -> None:
     tiny_model(path, "llama", extra={"llama.embedding_length": None})
 
 
-@pytest.mark.parametrize("damage", [empty, text, half, header_only, unknown_architecture, no_width])
+DAMAGES = [empty, text, half, header_only, unknown_architecture, no_width, another_vocabulary]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("verb", ["run", "bench rows"])
 def test_damaged_file(
     slipstream: Command, tmp_path: Path, damage: Callable[[Path], None], verb: str

@@ -21,6 +21,8 @@ DRAFTING = [
     *("--ngram-mod-n-min", "1", "--ngram-mod-n-max", "8"),
 ]
 
+BACKEND = {"backend", "isa", "isa_reason", "exact", "varying_ops", "notes"}
+
 
 def last_json(stdout: str) -> dict[str, Any]:
     record = json.loads(stdout.splitlines()[-1])
@@ -40,7 +42,7 @@ def test_run_prints_text_then_statistics(
     done = slipstream("run", tiny, *backend, "-p", "hello", "-n", "5", "--ignore-eos", "--json")
     assert done.returncode == 0, done.stderr
     record = last_json(done.stdout)
-    assert set(record) == {"text", "ids", "finish_reason", "stats"}
+    assert set(record) == {"text", "ids", "finish_reason", "stats", *BACKEND}
     assert done.stdout.startswith(record["text"] + "\n")
     assert len(record["ids"]) == record["stats"]["emitted"] == 5
     assert record["finish_reason"] == "length"
@@ -59,6 +61,11 @@ def test_speculation_keeps_the_text(
     stats = drafted["stats"]
     assert stats["drafted"] >= stats["tested"] >= stats["accepted"] > 0
     assert stats["accepted"] + stats["target_passes"] == stats["emitted"] + stats["discarded"]
+    assert stats["emitted"] == len(drafted["ids"])
+    assert len(stats["rounds"]) == stats["target_passes"]
+    for count in ("drafted", "tested", "accepted", "emitted", "discarded"):
+        assert stats[count] == sum(r[count] for r in stats["rounds"]), count
+    assert {r["method"] for r in stats["rounds"]} == {"none", "ngram-mod"}
 
 
 def test_show_drafts_brackets_accepted_tokens(
@@ -165,7 +172,10 @@ def test_explain(slipstream: Command, tiny: Path) -> None:
     done = slipstream("explain", tiny, "--observe", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     record = last_json(done.stdout)
-    assert {"model", "backend", "isa", "isa_reason", "exact", "rows", "observed"} == set(record)
+    assert set(record) == {"model", *BACKEND, "rows", "observed"}
+    assert record["exact"] is True
+    assert record["isa_reason"]
+    assert "exact: every op" in done.stdout
     assert all(row["kernel"] and row["reason"] and row["status"] for row in record["rows"])
     assert record["observed"]
     assert "observed as predicted" in done.stdout
@@ -183,6 +193,7 @@ def test_explain_the_reference_backend(slipstream: Command, tiny: Path) -> None:
     record = run_json(slipstream, "explain", tiny, "--backend", "reference", "--observe")
     assert record["rows"] == []
     assert record["observed"]
+    assert {"Attention", "LinearGroup"} <= set(record["varying_ops"])
 
 
 def test_bench_rows(slipstream: Command, tiny: Path, backend: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ an element-wise formula is within a few units of 2^-24 of its operands.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from slipstream.backends.base import Backend
 from slipstream.backends.cpu import CpuBackend
 from slipstream.backends.reference import ReferenceBackend
 from slipstream.gguf import GGUFFile, open_gguf
-from slipstream.graph import Graph, GraphBuilder, RopeTable, Value
+from slipstream.graph import Graph, GraphBuilder, Op, RopeTable, Value
 from slipstream.quants import quant_type
 
 pytestmark = pytest.mark.native
@@ -260,6 +261,21 @@ def test_embedding_rows_are_the_oracle(
         program = compile_graph(CpuBackend(isa, 1), file, graph)
         found = program.run(vector_step({}, program.memory.open(), tokens)).logits
         assert same_bits(found, expected + expected)
+
+
+COVERED_ELSEWHERE = {
+    "Embed": "test_embedding_rows_are_the_oracle",
+    "LinearGroup": "test_rows.py, made by fuse",
+    "GatedLinear": "test_rows.py, made by fuse",
+}
+
+
+def test_every_row_invariant_kind_has_a_law(graphs: OpGraphs) -> None:
+    here = {type(op).__name__ for name in OPS for op in graph_of(graphs, name).ops}
+    assert here.isdisjoint(COVERED_ELSEWHERE)
+    claimed = {name for name, holds in CpuBackend.row_invariant.items() if holds}
+    assert claimed == here | set(COVERED_ELSEWHERE)
+    assert claimed == {kind.__name__ for kind in get_args(Op)}
 
 
 def test_every_type_has_native_kernels() -> None:

@@ -103,7 +103,8 @@ def test_a_row_does_not_depend_on_chunks_or_level(case: Case, isa: str, chunk: i
 
 def test_fused_and_unfused_agree(case: Case) -> None:
     plain = build_graph(case.file)
-    assert plain.ops != case.graph.ops
+    made = {type(op).__name__ for op in case.graph.ops} - {type(op).__name__ for op in plain.ops}
+    assert made == {"LinearGroup", "GatedLinear"}
     program = compile_graph(CpuBackend(threads=2), case.file, plain)
     assert same_bits(chain_logits(program, TOKENS, 64), case.expected)
 

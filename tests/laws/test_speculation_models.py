@@ -35,7 +35,7 @@ EAGER = SpeculationOptions(
 SAMPLINGS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "0.8": {"temperature": 0.8, "seed": 1},
-    "0.8, penalty": {"temperature": 0.8, "seed": 1234, "top_p": 0.95, "repetition_penalty": 1.1},
+    "0.8, penalty": {"temperature": 0.8, "seed": 1234, "top_p": 0.95, "repetition_penalty": 1.05},
 }
 DRAFTERS: dict[str, Callable[[int, list[list[int]]], Drafter]] = {
     "ngram-simple": lambda _, __: create(["ngram-simple"], EAGER),
@@ -63,7 +63,7 @@ class Subject:
             verifier=Matching(),
             context=self.loaded.context,
             options=EngineOptions(parallel=parallel),
-            controller=DoublingController(first=8),
+            controller=DoublingController(first=8, most=10),
         )
 
     def decode(self, drafter: Drafter, parallel: int, sampling: str) -> list[Output]:
@@ -139,7 +139,7 @@ TEXTS = (
 
 @pytest.fixture(scope="module", params=["smollm2-135m", "gemma-3-270m", "qwen2.5-coder-0.5b"])
 def real(request: pytest.FixtureRequest, model_path: Callable[[str], Path]) -> Subject:
-    return subject(str(model_path(request.param)), 256, TEXTS, 24)
+    return subject(str(model_path(request.param)), 256, TEXTS, 20)
 
 
 @pytest.mark.model

@@ -133,6 +133,18 @@ def test_unknown_names_name_the_nearest() -> None:
         catalog.locate("models/nothing.gguf")
 
 
+@pytest.mark.parametrize("name", ["a" * 5000, "~no-such-user-here/model.gguf", "a\0b"])
+def test_locate_refuses_what_cannot_be_a_path(name: str) -> None:
+    with pytest.raises(ModelFileError, match="a path, a catalogue name"):
+        catalog.locate(name)
+
+
+def test_a_cache_without_a_home_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIPSTREAM_CACHE", "~no-such-user-here/cache")
+    with pytest.raises(OptionError, match="cache directory"):
+        catalog.cache_directory()
+
+
 def test_locate_refuses_a_directory(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="directory"):
         catalog.locate(tmp_path)

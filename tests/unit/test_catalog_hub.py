@@ -182,3 +182,25 @@ def test_a_file_that_changed_meanwhile_is_fetched_from_its_start(server: Hub) ->
 def test_a_complete_partial_needs_only_verification(server: Hub) -> None:
     interrupt(server, REFERENCE, len(CONTENT))
     assert catalog.pull(REFERENCE).path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("address", ["http://[::1", "http://127.0.0.1:port", "http://", "ftp://x"])
+def test_an_endpoint_that_is_no_address_is_refused(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    with pytest.raises(DownloadError, match="HF_ENDPOINT"):
+        catalog.pull(REFERENCE)
+
+
+@pytest.mark.parametrize("token", ["secret\nsecret", "secr\u00e9t"])
+def test_a_malformed_token_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(DownloadError, match="access token") as caught:
+        catalog.pull(REFERENCE, token=token)
+    assert "secr" not in str(caught.value)
+
+
+def test_a_redirect_to_no_address_is_refused(server: Hub) -> None:
+    server.behaviour.redirect_to = "http://[::1"
+    with pytest.raises(DownloadError, match="no answer"):
+        catalog.pull(REFERENCE)

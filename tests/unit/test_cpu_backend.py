@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +21,25 @@ from slipstream import _native
 from slipstream.backends.base import Backend, Step
 from slipstream.backends.cpu import CpuBackend, CpuProgram
 from slipstream.backends.reference import ReferenceBackend
+from slipstream.backends.self_check import self_check
 from slipstream.dispatch.fuse import fuse
-from slipstream.errors import BackendError, ModelFileError, OptionError, RequestError
+from slipstream.dispatch.kernels import is_planned
+from slipstream.dispatch.select import select
+from slipstream.dispatch.structure import matrices as op_matrices
+from slipstream.errors import (
+    BackendError,
+    ModelFileError,
+    OptionError,
+    RequestError,
+    UnsupportedError,
+)
 from slipstream.gguf import GGUFFile, open_gguf
 from slipstream.graph import Embed, Graph
+from slipstream.loading import load_model
 from slipstream.memory.attention import AttentionMemory
 from slipstream.models import build_graph
+from slipstream.native_sampling import NativePrimitives
+from slipstream.options import EngineOptions, ModelOptions
 
 pytestmark = pytest.mark.native
 
@@ -71,6 +85,95 @@ def test_the_environment_forces_a_level(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(OptionError, match="avx1024"):
         CpuBackend(threads=1)
     assert CpuBackend("portable", 1).isa == "portable"
+
+
+def test_self_check_passes_here_and_is_fast() -> None:
+    strongest = _native.isa_levels()[-1]
+    assert self_check(strongest, against="portable") is None
+    began = time.process_time()
+    self_check(strongest, against="portable")
+    assert time.process_time() - began < 0.05
+
+
+@pytest.mark.parametrize("name", ["argmax", "log_sum_exp"])
+def test_self_check_names_what_differs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = getattr(_native, name)
+    monkeypatch.setattr(_native, name, lambda row, isa: real(row, isa) + (isa != "portable"))
+    found = self_check(_native.isa_levels()[-1], against="portable")
+    differs = len(_native.isa_levels()) > 1
+    assert found == (f"{name} differs from portable's" if differs else None)
+
+
+def test_self_check_sees_a_differing_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, q4_0, packed = _native.pack, 2, 0
+
+    def pack(pool: Any, arena: Any, source: Any, fields: Any, isa: str) -> Any:
+        nonlocal packed
+        packed += 1
+        if packed == 3:  # one level's third type
+            rows, columns = source.rows, source.columns
+            zeros = np.zeros(rows * columns // 32 * 18, np.uint8)
+            source = _native.SourceRows(q4_0, zeros, rows, columns)
+        return real(pool, arena, source, fields, isa)
+
+    monkeypatch.setattr(_native, "pack", pack)
+    assert self_check("portable") == "q4_0, rows 1 differs from portable's"
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
+    """avx512 seems to be there; what its check finds can be set."""
+    result: dict[str, str | None] = {"avx512": None}
+    monkeypatch.delenv("SLIPSTREAM_ISA", raising=False)
+    monkeypatch.setattr(_native, "isa_levels", lambda: ["portable", "avx2", "avx512"])
+
+    def check(isa: str, *, against: str) -> str | None:
+        assert against == "portable"
+        return result[isa]
+
+    monkeypatch.setattr("slipstream.backends.self_check.self_check", check)
+    return result
+
+
+@pytest.mark.usefixtures("checked")
+def test_a_level_that_passes_its_check_is_taken() -> None:
+    backend = CpuBackend(threads=1)
+    assert backend.isa == "avx512"
+    expected = "avx512: bits equal portable's on this processor (checked at load)"
+    assert backend.isa_reason == expected
+
+
+def test_a_level_that_fails_its_check_is_passed_over(checked: dict[str, str | None]) -> None:
+    checked["avx512"] = "q4_k, rows 3 differs from portable's"
+    backend = CpuBackend(threads=1)
+    assert backend.isa == "avx2"
+    assert "avx512" in backend.isa_reason
+    assert "q4_k, rows 3 differs" in backend.isa_reason
+    assert CpuBackend("avx512", 1).isa == "avx512"
+
+
+def test_the_plan_says_how_weights_are_stored(file: GGUFFile, graph: Graph) -> None:
+    f32 = 0
+    backend = CpuBackend(threads=1)
+    native = backend.load(file, graph)
+    expanded = backend.load(file, graph, plan=select(graph, backend.isa, {f32}))
+    matrices = {weight for op in graph.ops for weight in op_matrices(op)}
+    assert set(native.matrices) == set(expanded.matrices) == matrices
+    assert {m.type_id for m in expanded.matrices.values()} == {f32}
+    assert {w: m.type_id for w, m in native.matrices.items()} == {w: w.type_id for w in matrices}
+    assert expanded.resident_bytes > 2 * native.resident_bytes
+    assert len(expanded.notes) >= len(matrices)
+    program = backend.compile(graph, expanded, AttentionMemory(graph, 64))
+    chain_logits(program, TOKENS[:5], 3)
+    observed = set(filter(is_planned, program.observed()))
+    assert any(path.startswith("matmul/f32/") for path in observed)
+    assert observed <= program.plan.paths()
+
+
+def test_a_plan_without_kernels_is_refused(file: GGUFFile, graph: Graph) -> None:
+    backend = CpuBackend(threads=1)
+    with pytest.raises(UnsupportedError, match="native kernel"):
+        backend.load(file, graph, plan=select(graph, backend.isa, ()))
 
 
 def test_weights_are_counted(file: GGUFFile, graph: Graph) -> None:
@@ -256,3 +359,16 @@ def test_the_progress_of_a_step_does_not_hold_the_interpreter(program: CpuProgra
     stop.set()
     ticker.join()
     assert ticks > 0
+
+
+def test_sampling_runs_at_the_level_of_the_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLIPSTREAM_ISA", "bogus")
+    model = str(tiny_model(tmp_path / "tiny.gguf", "llama"))
+    loaded = load_model(ModelOptions(model=model, isa="portable", threads=1), EngineOptions())
+    assert isinstance(loaded.primitives, NativePrimitives)
+    assert loaded.primitives.isa == "portable"
+    assert loaded.primitives.argmax(np.asarray([0, 2, 1], np.float32)) == 1
+    reference = load_model(ModelOptions(model=model, backend="reference"), EngineOptions())
+    assert reference.primitives.name == "numpy"

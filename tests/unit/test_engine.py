@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,6 @@ from engines import check_counts, drain, fake_engine, greedy, joined, run
 from fake_program import FakeMemory, FakeProgram, FakeTokenizer
 from slipstream.backends.base import Outputs, Step
 from slipstream.engine.controller import DoublingController
-from slipstream.engine.scheduler import Places, Scheduler
 from slipstream.engine.sequence import Request
 from slipstream.errors import (
     BackendError,
@@ -25,7 +25,7 @@ from slipstream.errors import (
     OverloadedError,
     RequestError,
 )
-from slipstream.options import EngineOptions, SamplingOptions
+from slipstream.options import SamplingOptions
 
 PROMPT = [1, 2, 3, 4, 5]
 
@@ -122,74 +122,6 @@ def test_chunks_adapt_to_the_time_a_row_takes(seconds_per_row: float) -> None:
     assert all(later <= 2 * earlier for earlier, later in pairwise(rows))
 
 
-@pytest.mark.parametrize("seconds_per_row", [0.005, 0.01, 0.1, 1.0])
-def test_draft_rows_keep_the_time_limit_of_a_pass(seconds_per_row: float) -> None:
-    class Slow(FakeProgram):
-        def run(self, step: Step) -> Outputs:
-            outputs = super().run(step)
-            return Outputs(outputs.logits, {}, seconds_per_row * len(step.sequences))
-
-    prompts = [[i, *PROMPT] for i in range(4)]
-    truth = [[*prompt, *greedy(prompt, 60)] for prompt in prompts]
-    program = Slow()
-    controller = DoublingController(fixed=True)
-    engine = fake_engine(ScriptedDrafter(truth), program, parallel=4, controller=controller)
-    outputs = run(engine, *prompts, max_tokens=60)
-    assert [[*p, *o.ids] for p, o in zip(prompts, outputs, strict=True)] == truth
-    rows = [len(step.sequences) for step in program.steps]
-    # one row per sequence is the least a pass can have
-    assert all(count <= max(0.25 / seconds_per_row, 4) for count in rows[1:])
-    for output in outputs:
-        check_counts(output)
-        assert output.statistics.cut_for_time > 0
-    cuts = [r.cut_for_time for o in outputs for r in o.statistics.rounds]
-    assert sum(cuts) == sum(o.statistics.cut_for_time for o in outputs)
-
-
-def test_a_pass_that_took_too_long_shrinks_the_next() -> None:
-    class Slowing(FakeProgram):
-        def run(self, step: Step) -> Outputs:
-            outputs = super().run(step)
-            per_row = 0.001 if len(self.steps) < 3 else 0.05
-            return Outputs(outputs.logits, {}, per_row * len(step.sequences))
-
-    program = Slowing()
-    drafter = ScriptedDrafter([[*PROMPT, *greedy(PROMPT, 60)]], length=20)
-    engine = fake_engine(drafter, program, controller=DoublingController(fixed=True))
-    [output] = run(engine, PROMPT, max_tokens=60)
-    rows = [len(step.sequences) for step in program.steps]
-    assert rows[:3] == [5, 21, 21]
-    assert all(count <= 5 for count in rows[3:])
-    assert output.ids == greedy(PROMPT, 60)
-
-
-def test_the_longest_drafts_are_cut_first() -> None:
-    scheduler = Scheduler(EngineOptions(prefill_chunk=20), 1)
-    assert scheduler.affordable_drafts([2, 30, 9, 0]) == [2, 7, 7, 0]
-    assert scheduler.affordable_drafts([4, 4]) == [4, 4]
-    assert scheduler.affordable_drafts([1] * 30) == [0] * 30
-    assert scheduler.affordable_drafts([]) == []
-
-
-def test_engines_of_one_memory_share_its_places() -> None:
-    program, places = FakeProgram(), Places(1)
-    first, second = (fake_engine(program=program, places=places) for _ in range(2))
-    for engine in (first, second):
-        engine.submit(Request(PROMPT, SamplingOptions(max_tokens=3)))
-    late = first.submit(Request(PROMPT, SamplingOptions(max_tokens=3)))
-    first.step()
-    assert not second.ready
-    assert second.step() == []
-    first.step()
-    first.step()
-    # the place is free, and its turn is the other engine's
-    assert not first.ready
-    assert second.ready
-    assert len(drain(second)) == 3
-    assert joined(drain(first), late).ids == greedy(PROMPT, 3)
-    assert places.free == 1
-
-
 def test_the_context_end_is_a_length_stop() -> None:
     truth = [*PROMPT, *greedy(PROMPT, 20)]
     for context in range(6, 20):
@@ -216,6 +148,12 @@ def test_malformed_requests_are_refused() -> None:
             engine.submit(Request([1, token, 2], SamplingOptions()))
     with pytest.raises(OptionError, match="logit_bias"):
         engine.submit(Request([1], SamplingOptions(logit_bias={24: 1.0})))
+
+
+@pytest.mark.parametrize("prompt", [b"hello", "hello", None, 5, [1.5], ["1"], [None]])
+def test_prompts_that_are_no_token_ids_are_refused(prompt: Any) -> None:
+    with pytest.raises(RequestError, match="sequence of token ids"):
+        fake_engine().submit(Request(prompt, SamplingOptions()))
 
 
 def test_no_tokens_asked_none_given() -> None:

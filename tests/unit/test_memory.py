@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -310,3 +311,14 @@ def test_sizes_must_be_positive() -> None:
 def test_an_absurd_context_is_out_of_memory_not_a_crash() -> None:
     with pytest.raises(OutOfMemoryError):
         AttentionMemory(GRAPH, 2**58)
+
+
+def test_an_absurd_context_takes_memory_only_where_it_is_used() -> None:
+    tracemalloc.start()
+    try:
+        memory = AttentionMemory(GRAPH, 2**24)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * 2**20
+    assert all(group.free_pages == 2**24 // 64 for group in memory.groups)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from builders import TinyModel, f32_tensor, tiny_model, write_gguf
-from gguf_writer import Tensor
+from gguf_writer import Tensor, Typed
 from reference_runs import run_rows
 from slipstream.errors import ModelFileError, UnsupportedError
 from slipstream.gguf import GGUFFile, open_gguf
@@ -207,6 +207,8 @@ def test_window_as_wide_as_the_context_is_none(tmp_path: Path) -> None:
         ({"llama.attention.layer_norm_rms_epsilon": 0.0}, "epsilon"),
         ({"llama.rope.freq_base": -1.0}, "freq_base"),
         ({"llama.rope.scaling.factor": -1.0}, "factor"),
+        ({"llama.rope.scaling.factor": 1e-30}, "frequencies"),
+        ({"llama.rope.freq_base": 1e-38}, "frequencies"),
         ({"llama.embedding_length": None}, "embedding_length"),
         ({"llama.embedding_length": 32}, "token_embd"),
         ({"llama.feed_forward_length": 64}, "ffn_gate"),
@@ -219,6 +221,13 @@ def test_contradicting_metadata(tmp_path: Path, extra: dict[str, Any], message: 
     with pytest.raises(ModelFileError) as caught:
         build(tmp_path, extra=extra)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("window", [-1, 2**31, 2**63 - 1])
+def test_gemma3_window_out_of_range(tmp_path: Path, window: int) -> None:
+    extra = {"gemma3.attention.sliding_window": Typed("i64", window)}
+    with pytest.raises(UnsupportedError, match="window"):
+        build(tmp_path, "gemma3", extra=extra)
 
 
 def test_tensors_left_over_are_refused_by_name(tmp_path: Path) -> None:

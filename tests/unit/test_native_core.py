@@ -181,6 +181,7 @@ def test_sampling_arguments_out_of_range(change: dict[str, Any]) -> None:
         "min_p": 0.0,
         "seed": 2**64 - 1,
         "index": 5,
+        "isa": "portable",
     }
     assert _native.sample(**good) == 1
     with pytest.raises(ValueError, match=r"."):
@@ -190,9 +191,9 @@ def test_sampling_arguments_out_of_range(change: dict[str, Any]) -> None:
 def test_primitives_refuse_other_types() -> None:
     for call in (_native.argmax, _native.log_sum_exp):
         with pytest.raises(TypeError):
-            call(np.zeros(3))  # type: ignore[arg-type]
+            call(np.zeros(3), "portable")  # type: ignore[arg-type]
         with pytest.raises(TypeError):
-            call(np.zeros(6, np.float32)[::2])
+            call(np.zeros(6, np.float32)[::2], "portable")
 
 
 def test_probes_say_something_plausible() -> None:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from builders import llama3_factors, tiny_model
+from gguf_writer import Typed
+from slipstream.errors import ModelFileError
 from slipstream.gguf import open_gguf
 from slipstream.graph import Rope, RopeTable
 from slipstream.models import build_graph
@@ -119,3 +121,17 @@ def test_partial_rotation(tmp_path: Path) -> None:
     made = table(tmp_path, extra={"llama.rope.dimension_count": 8})
     assert made.rotary_width == 8
     assert made.frequencies == pytest.approx(10000.0 ** (-np.arange(4) / 4))
+
+
+@pytest.mark.parametrize("beta", [1e-308, 1e308])
+@pytest.mark.parametrize("name", ["yarn_beta_fast", "yarn_beta_slow"])
+def test_yarn_ramp_of_absurd_rotations(tmp_path: Path, name: str, beta: float) -> None:
+    extra = {f"llama.rope.scaling.{name}": Typed("f64", beta)}
+    made = table(tmp_path, rope_scaling="yarn", head_dim=64, extra=extra)
+    assert np.all((PLAIN / 4 <= made.frequencies) & (made.frequencies <= PLAIN))
+
+
+def test_absurd_frequencies_are_refused(tmp_path: Path) -> None:
+    extra = {"llama.rope.scaling.yarn_ext_factor": Typed("f64", 1e308)}
+    with pytest.raises(ModelFileError, match="radians per position"):
+        table(tmp_path, rope_scaling="yarn", head_dim=64, extra=extra)

@@ -36,7 +36,7 @@ def primitives(request: pytest.FixtureRequest) -> Primitives:
         pytest.skip("the native core is not built")
     from slipstream.native_sampling import NativePrimitives
 
-    return NativePrimitives()
+    return NativePrimitives("portable")
 
 
 def row(*logits: float) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -179,7 +179,7 @@ def test_native_and_numpy_draw_the_same_token(
 
     generator = np.random.default_rng([seed, index])
     logits = (generator.standard_normal(size) * spread).astype(np.float32)
-    native_core, slow = NativePrimitives(), NumpyPrimitives()
+    native_core, slow = NativePrimitives("portable"), NumpyPrimitives()
     settings = (temperature, top_k, top_p, min_p, seed, index)
     assert native_core.sample(logits, *settings) == slow.sample(logits, *settings)
     assert native_core.argmax(logits) == slow.argmax(logits)
@@ -296,3 +296,27 @@ def test_rows_that_are_not_finite_are_a_backend_error(
     chain = SamplerState(SamplingOptions(temperature=temperature), (), 1, primitives)
     with pytest.raises(BackendError, match=f"finite logits; found {bad} for token 1"):
         chain.sample(row(0, bad, 1))
+
+
+EXTREMES: list[dict[str, Any]] = [
+    {"temperature": 1e-300},
+    {"temperature": 1.0, "top_k": 2**40, "top_p": 1e-300},
+    {"temperature": 1e-308, "min_p": 1.0},
+    {"repetition_penalty": 1e-300, "temperature": 0.5},
+]
+
+
+@pytest.mark.parametrize("options", EXTREMES)
+def test_options_at_their_bounds(primitives: Primitives, options: dict[str, Any]) -> None:
+    sampler = SamplerState(SamplingOptions(**options), (1,), 3, primitives)
+    assert sampler.sample(row(-5, 20, 19.9, 1)).token == 1
+
+
+def test_large_finite_logits_are_finite() -> None:
+    assert state().sample(row(3e38, 3.1e38, 3e38)).token == 1
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_the_culprit_among_large_logits_is_named(bad: float) -> None:
+    with pytest.raises(BackendError, match="token 1"):
+        state().sample(row(3e38, bad, 3e38, -np.inf))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,10 @@ import pytest
 from builders import tiny_model
 from reference_runs import step
 from slipstream.dispatch.fuse import fuse
+from slipstream.dispatch.kernels import PASS_ROWS, is_planned
 from slipstream.dispatch.policy import LADDER, Policy, Status, load_policy, parse_policy
-from slipstream.dispatch.select import ROW_CLASSES, Plan, choose_isa, row_class, select
-from slipstream.errors import OptionError, UnsupportedError
+from slipstream.dispatch.select import ROW_CLASSES, Plan, resolve_level, row_class, select
+from slipstream.errors import BackendError, OptionError, UnsupportedError
 from slipstream.gguf import open_gguf
 from slipstream.graph import Graph, GraphBuilder, Weight
 from slipstream.memory.attention import AttentionMemory
@@ -104,19 +107,69 @@ def test_unknown_level() -> None:
 
 
 def policy(**rungs: Any) -> Policy:
-    return Policy("test", {isa: Status(rung, "none", "x") for isa, rung in rungs.items()})
+    return Policy(
+        "test", {isa: Status(rung, "none", "2026-11-29", "x") for isa, rung in rungs.items()}
+    )
 
 
-def test_choose_isa_takes_the_strongest_backed_level() -> None:
-    levels = policy(portable="ran-on-device", avx2="timed-on-device", avx512="cpu-emulated")
-    isa, reason = choose_isa(["portable", "avx2", "avx512"], levels)
+LEVELS = policy(portable="ran-on-device", avx2="timed-on-device", avx512="cpu-emulated")
+ALL = ["portable", "avx2", "avx512"]
+
+
+@pytest.fixture
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLIPSTREAM_ISA", raising=False)
+
+
+@pytest.mark.usefixtures("no_environment")
+def test_resolve_level_takes_the_best_backed_or_checked_level() -> None:
+    checked: list[str] = []
+
+    def passes(isa: str) -> None:
+        checked.append(isa)
+
+    assert resolve_level(None, ALL[:2], passes, LEVELS)[0] == "avx2"
+    assert resolve_level(None, ALL[:1], passes, LEVELS)[0] == "portable"
+    assert checked == []
+    isa, reason = resolve_level(None, ALL, passes, LEVELS)
+    assert (isa, checked) == ("avx512", ["avx512"])
+    assert "bits equal portable's" in reason
+    isa, reason = resolve_level(None, ALL, lambda _: "gated differs", LEVELS)
     assert isa == "avx2"
-    assert "avx512 is cpu-emulated" in reason
-    assert choose_isa(["portable"], levels)[0] == "portable"
+    assert "avx512 is cpu-emulated and failed its check: gated differs" in reason
+
+
+def test_resolve_level_takes_the_option_then_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLIPSTREAM_ISA", "avx512")
+    isa, reason = resolve_level(None, ALL, pytest.fail, LEVELS)
+    assert isa == "avx512"
+    assert "SLIPSTREAM_ISA" in reason
+    assert "cpu-emulated" in reason
+    assert resolve_level("portable", ALL, pytest.fail, LEVELS)[0] == "portable"
+    with pytest.raises(OptionError, match="avx512"):
+        resolve_level(None, ALL[:2], pytest.fail, LEVELS)
+    with pytest.raises(OptionError, match="portable, avx2"):
+        resolve_level("sse", ALL[:2], pytest.fail, LEVELS)
+
+
+@pytest.mark.usefixtures("no_environment")
+def test_resolve_level_without_evidence() -> None:
+    weak = policy(portable="compiled-by-vendor")
     with pytest.raises(OptionError, match="compiled-by-vendor"):
-        choose_isa(["portable"], policy(portable="compiled-by-vendor"))
+        resolve_level(None, ["portable"], lambda _: "all differ", weak)
     with pytest.raises(OptionError, match="neon"):
-        choose_isa(["neon"], levels)
+        resolve_level(None, ["neon"], pytest.fail, LEVELS)
+
+
+def test_a_matrix_has_one_layout() -> None:
+    plan = select(one_linear(Weight("w", Q8_0, 4, 64)), "avx2", ALL_TYPES)
+    assert set(plan.stored_types().values()) == {Q8_0}
+    assert plan.notes() == ()
+    mixed = Plan("avx2", (*plan.choices, replace(plan.choices[4], stored=F32)))
+    with pytest.raises(BackendError, match="one layout"):
+        mixed.stored_types()
 
 
 def test_cpu_policy_is_sound() -> None:
@@ -131,7 +184,7 @@ def test_cpu_policy_is_sound() -> None:
     [
         ("", "levels"),
         ("[levels]\n[thresholds]\n", "thresholds"),
-        ('[levels.avx2]\nrung = "fast"\nchip = "x"\ncommand = "y"\n', "ladder"),
+        ('[levels.avx2]\nrung = "fast"\nchip = "x"\ndate = "z"\ncommand = "y"\n', "ladder"),
         ('[levels.avx2]\nrung = "specified"\n', "avx2"),
         ("[levels", "Expected"),
     ],
@@ -148,21 +201,33 @@ def test_observed_paths_were_predicted(
     tmp_path: Path, architecture: str, types: dict[str, str]
 ) -> None:
     pytest.importorskip("slipstream._native")
-    from slipstream import _native
     from slipstream.backends.cpu import CpuBackend
 
-    unplanned = ("prepare/", "store_keys/", "rope_table/")  # steps of a planned op
     path = tiny_model(tmp_path / "tiny.gguf", architecture, types=types)
     with open_gguf(path) as file:
         graph = fuse(build_graph(file))
         backend = CpuBackend(threads=1)
         memory = AttentionMemory(graph, 128)
-        program = backend.compile(graph, backend.load(file, graph), memory)
+        weights = backend.load(file, graph)
+        program = backend.compile(graph, weights, memory)
         sequence = memory.open()
         for rows in (1, 5, 12, 20):
             program.run(step(sequence, np.arange(rows, dtype=np.int32)))
-        native_types = [kind for kind in QUANT_TYPES if _native.has_kernels(kind)]
-        predicted = select(graph, backend.isa, native_types).paths()
-    observed = {name for name in program.observed() if not name.startswith(unplanned)}
+    observed = set(filter(is_planned, program.observed()))
     assert observed
-    assert observed == predicted
+    assert observed == weights.plan.paths() == program.plan.paths()
+
+
+@pytest.mark.parametrize("isa", PASS_ROWS)
+def test_pass_sizes_are_those_of_the_kernels(isa: str) -> None:
+    source = Path(__file__).parents[2] / "native" / "isa" / f"dot_{isa}.hh"
+    names = ("kMaxRowsAlone", "kMaxRows", "kMaxFloatRows")
+    found = [re.findall(rf"\b{name} = (\d+);", source.read_text()) for name in names]
+    assert found == [[str(rows)] for rows in PASS_ROWS[isa]]
+
+
+def test_reasons_name_the_passes() -> None:
+    plan = select(one_linear(Weight("w", Q8_0, 4, 64)), "avx2", ALL_TYPES)
+    reasons = {row.reason for row in plan.rows() if row.kind == "Linear"}
+    assert len(reasons) == 1
+    assert "up to 6 rows in one pass; more rows are passes of at most 4" in reasons.pop()

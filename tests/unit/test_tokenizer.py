@@ -276,3 +276,24 @@ def test_bad_scores_are_named(scores: Any) -> None:
     vocabulary = plain(spm_vocabulary(400), scores=scores)
     with pytest.raises(TokenizerError, match="scores"):
         build_tokenizer(vocabulary)
+
+
+def test_a_repeated_token_does_not_narrow_the_end_ids() -> None:
+    metadata = bpe_vocabulary()
+    tokens = list(metadata["tokenizer.ggml.tokens"])
+    tokens[4] = tokens[5]
+    last = len(tokens) - 1
+    tokenizer = bpe(tokens=tokens, eos_token_id=last)
+    assert last in tokenizer.end_ids
+
+
+def test_absurd_scores_do_not_warn() -> None:
+    vocabulary = spm_vocabulary(400)
+    scores = np.full(400, 1e300)
+    assert build_tokenizer(plain(vocabulary, scores=scores)).vocabulary_size == 400
+
+
+def test_a_refused_array_is_named_on_one_line() -> None:
+    with pytest.raises(TokenizerError) as caught:
+        bpe(token_type=np.ones(300, np.int32))
+    assert "\n" not in str(caught.value)

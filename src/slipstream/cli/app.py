@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -9,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from slipstream.errors import OptionError, SlipstreamError
+from slipstream.errors import OperationError, OptionError, SlipstreamError
 
 # verb -> one-line help; the module of `bench rows` is slipstream.cli.bench_rows
 VERBS = {
@@ -32,11 +33,13 @@ _ABOUT = {
 }
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+WRITE_FAULTS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point. Exit codes: a user's mistake 2, a failure around us 1, Ctrl-C 130."""
+    _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 is no failure
@@ -51,10 +54,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         code = _interrupted()
     except BrokenPipeError:
-        # whoever read our output has gone; the interpreter must not flush into the pipe again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = BROKEN_PIPE
+        _discard_output()
+    except OSError as problem:
+        if problem.errno not in WRITE_FAULTS:
+            raise
+        code = report(_unwritable(problem))
+        _discard_output()
     sys.exit(code)
+
+
+def _open_missing_streams() -> None:
+    """A stream that the caller closed reads and writes nothing."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+
+
+def _discard_output() -> None:
+    """The interpreter must not flush again into a pipe or file that failed."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _unwritable(problem: OSError) -> OperationError:
+    found = problem.strerror or type(problem).__name__
+    return OperationError("output that can be written", found, "Free space or write elsewhere.")
 
 
 def _interrupted() -> int:

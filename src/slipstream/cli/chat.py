@@ -14,7 +14,7 @@ import msgspec
 
 from slipstream.cli.completion import completion_record, show
 from slipstream.cli.flags import add_flags, options
-from slipstream.cli.output import add_json, print_json
+from slipstream.cli.output import add_json, print_json, printable
 from slipstream.cli.run import add_show_drafts, drew_seed
 from slipstream.errors import ContextFullError
 from slipstream.options import ModelOptions, SamplingOptions, SpeculationOptions
@@ -37,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> None:
     from slipstream.cli.opening import open_model
+    from slipstream.cli.statistics import caveats
 
     sampling = options(SamplingOptions, arguments)
     speculation = options(SpeculationOptions, arguments)
@@ -44,6 +45,8 @@ def execute(arguments: argparse.Namespace) -> None:
     chat = Conversation(model, sampling, arguments.system, drafts=arguments.show_drafts)
     model.chat_ids([*chat.messages, {"role": "user", "content": "?"}])  # has it a template?
     print(_HELP, file=sys.stderr)
+    for line in caveats(model.loaded):
+        print(printable(line), file=sys.stderr)
     while (text := _read()) is not None and text != "/exit":
         if text == "/clear":
             chat.clear()

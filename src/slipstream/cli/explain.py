@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from slipstream.cli.flags import add_flags, options
 from slipstream.cli.numbers import parse_row_count
 from slipstream.cli.output import add_json, print_json, printable, table
+from slipstream.cli.statistics import exact_line, note_lines
 from slipstream.options import ModelOptions
 
 if TYPE_CHECKING:
@@ -54,28 +55,39 @@ def _predict(
     model_options: ModelOptions, classes: Sequence[RowClass]
 ) -> tuple[frozenset[str], dict[str, Any]]:
     """Print the plan; returns the paths it names (none for NumPy) and the record."""
+    graph = _graph(model_options.model)
     if model_options.backend == "reference":
-        print(f"{model_options.model} on the reference backend\n\n{_NUMPY}")
-        head = {"model": model_options.model, "backend": "reference", "isa": "numpy"}
-        rest = {"isa_reason": _NUMPY, "exact": False, "rows": [], "observed": None}
-        return frozenset(), head | rest
-    from slipstream.backends.cpu import CpuBackend
+        return frozenset(), _reference(model_options.model, graph)
+    from slipstream.backends.base import varying_ops
+    from slipstream.backends.cpu import CpuBackend, cpu_level, native_types
     from slipstream.cli.plan_groups import group_choices
     from slipstream.dispatch.select import select
 
-    graph = _graph(model_options.model)
-    isa, why = _level(model_options.isa)
-    plan = select(graph, isa, _native_types())
+    isa, why = cpu_level(model_options.isa)
+    plan = select(graph, isa, native_types())
     choices = [row for rows in classes for row in plan.rows(rows)]
     groups = group_choices(choices)
-    varying = [kind for kind, holds in CpuBackend.row_invariant.items() if not holds]
+    varying = varying_ops(CpuBackend.row_invariant, graph)
     print(printable(f"{model_options.model} ({graph.architecture}) on cpu, level {isa}: {why}"))
     _print_groups(groups)
-    print(f"exact: {'not guaranteed (' + ', '.join(varying) + ')' if varying else 'every op'}")
+    for line in [*note_lines(plan.notes()), exact_line(varying)]:
+        print(printable(line))
     head = {"model": model_options.model, "backend": "cpu", "isa": isa, "isa_reason": why}
+    rest = {"exact": not varying, "varying_ops": varying, "notes": plan.notes()}
     rows = [group.to_mapping() for group in groups]
     paths = frozenset(f"{row.kernel}/{row.rows.name}" for row in choices if row.kernel)
-    return paths, head | {"exact": not varying, "rows": rows, "observed": None}
+    return paths, head | rest | {"rows": rows, "observed": None}
+
+
+def _reference(model: str, graph: Graph) -> dict[str, Any]:
+    from slipstream.backends.base import varying_ops
+    from slipstream.backends.reference import ReferenceBackend
+
+    varying = varying_ops(ReferenceBackend.row_invariant, graph)
+    print(f"{model} on the reference backend\n\n{_NUMPY}\n{exact_line(varying)}")
+    head = {"model": model, "backend": "reference", "isa": "numpy", "isa_reason": _NUMPY}
+    rest = {"exact": not varying, "varying_ops": varying, "notes": ()}
+    return head | rest | {"rows": [], "observed": None}
 
 
 def _graph(model: str) -> Graph:
@@ -86,26 +98,6 @@ def _graph(model: str) -> Graph:
 
     with open_gguf(locate(model)) as file:
         return fuse(build_graph(file))
-
-
-def _level(asked: str | None) -> tuple[str, str]:
-    """The instruction-set level that would be used, and why."""
-    import os
-
-    from slipstream import _native
-    from slipstream.dispatch.select import choose_isa
-
-    named = asked or os.environ.get("SLIPSTREAM_ISA")
-    if named:
-        return named, "asked for by name"
-    return choose_isa(_native.isa_levels())
-
-
-def _native_types() -> frozenset[int]:
-    from slipstream import _native
-    from slipstream.quants import QUANT_TYPES
-
-    return frozenset(type_id for type_id in QUANT_TYPES if _native.has_kernels(type_id))
 
 
 def _print_groups(groups: Iterable[Group]) -> None:
@@ -145,12 +137,13 @@ def _compare(predicted: frozenset[str], observed: Mapping[str, int]) -> list[str
     """Print whether the prediction held; returns the paths in which it did not.
 
     Parts of an op that dispatch does not choose, such as the preparation of inputs, are passed
-    over: no predicted kernel has their name.
+    over.
     """
+    from slipstream.dispatch.kernels import is_planned
+
     if not predicted:
         return []
-    chosen = {path.partition("/")[0] for path in predicted}
-    ran = {path for path in observed if path.partition("/")[0] in chosen}
+    ran = set(filter(is_planned, observed))
     differences = [f"{path} ran, not predicted" for path in sorted(ran - predicted)]
     differences += [f"{path} predicted, did not run" for path in sorted(predicted - ran)]
     print("\n" + "\n".join(differences or ["observed as predicted"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any
 
+from slipstream.cli.statistics import backend_record
 from slipstream.options import ModelOptions
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ def identity(model_options: ModelOptions, loaded: LoadedModel) -> dict[str, Any]
     return {
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "model": model_options.model,
-        "backend": loaded.backend.name,
-        "isa": getattr(loaded.backend, "isa", "numpy"),
+        **backend_record(loaded),
         "threads": getattr(loaded.backend, "threads", None),
     }

@@ -11,7 +11,7 @@ import msgspec
 
 from slipstream.cli.completion import completion_record, print_pieces
 from slipstream.cli.flags import add_flags, options
-from slipstream.cli.output import add_json, print_json
+from slipstream.cli.output import add_json, print_json, printable
 from slipstream.cli.prompt import add_prompt, read_prompt
 from slipstream.options import ModelOptions, SamplingOptions, SpeculationOptions
 
@@ -37,7 +37,7 @@ def add_show_drafts(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> None:
     from slipstream.cli.opening import open_model
-    from slipstream.cli.statistics import statistics_lines
+    from slipstream.cli.statistics import backend_record, caveats, statistics_lines
 
     sampling = options(SamplingOptions, arguments)
     speculation = options(SpeculationOptions, arguments)
@@ -49,8 +49,10 @@ def execute(arguments: argparse.Namespace) -> None:
     )
     for line in statistics_lines(pieces[-1], drawn=drew_seed(sampling)):
         print(line, file=sys.stderr)
+    for line in caveats(model.loaded):
+        print(printable(line), file=sys.stderr)
     if arguments.json:
-        print_json(completion_record(pieces))
+        print_json(completion_record(pieces) | backend_record(model.loaded))
 
 
 def drew_seed(sampling: SamplingOptions) -> bool:

@@ -2,11 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from slipstream.api import Piece
     from slipstream.engine.statistics import Statistics
+    from slipstream.loading import LoadedModel
+
+SHOWN_NOTES: Final = 3
+"""Notes on tensors that are printed in full; the JSON has all."""
+
+
+def caveats(loaded: LoadedModel) -> list[str]:
+    """What a model's user should know: fallbacks, and ops whose bits depend on the step's rows."""
+    record = backend_record(loaded)
+    varying = record["varying_ops"]
+    return [*note_lines(record["notes"]), *([exact_line(varying)] if varying else [])]
+
+
+def backend_record(loaded: LoadedModel) -> dict[str, Any]:
+    """The part of a JSON record that tells what ran and what it guarantees."""
+    from slipstream.backends.base import varying_ops
+
+    varying = varying_ops(loaded.backend.row_invariant, loaded.graph)
+    return {
+        "backend": loaded.backend.name,
+        "isa": getattr(loaded.backend, "isa", "numpy"),
+        "isa_reason": getattr(loaded.backend, "isa_reason", "the reference backend has no levels"),
+        "exact": not varying,
+        "varying_ops": varying,
+        "notes": getattr(loaded.weights, "notes", ()),
+    }
+
+
+def exact_line(varying: Sequence[str]) -> str:
+    """Whether a token's bits are independent of the other rows of its step."""
+    return f"exact: not guaranteed ({', '.join(varying)})" if varying else "exact: every op"
+
+
+def note_lines(notes: Sequence[str]) -> list[str]:
+    lines = [f"note: {note}" for note in notes[:SHOWN_NOTES]]
+    hidden = len(notes) - len(lines)
+    return [*lines, f"note: {hidden} more tensors, listed by --json"] if hidden else lines
 
 
 def statistics_lines(last: Piece, *, drawn: bool) -> list[str]:

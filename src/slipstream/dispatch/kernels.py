@@ -84,7 +84,7 @@ class NativeType:
     def preferred(self, op: Op, rows: int) -> bool:  # noqa: ARG002
         return True
 
-    def reason(self, op: Op, rows: int) -> str:
+    def reason(self, op: Op, rows: int) -> str:  # noqa: ARG002
         if isinstance(op, Embed):
             return "native type; row by row"
         return f"native type; one kernel; {_passes(self.isa, self.type_id)}"
@@ -134,10 +134,9 @@ def _passes(isa: str, type_id: int) -> str:
     alone, among, floats = PASS_ROWS[isa]
     if quant_type(type_id, "").block_elements == 1:
         alone = among = floats
-    most = f"{alone}" if alone == among else f"{alone}, or of {among} when there are several"
     return (
-        f"passes of at most {most} rows; rows beyond are further passes over the same strip "
-        "while it is in cache"
+        f"up to {alone} rows in one pass; more rows are passes of at most {among} "
+        "over the same strip while it is in cache"
     )
 
 

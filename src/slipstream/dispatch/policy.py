@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from typing import Final, Literal, get_args
 
@@ -51,6 +52,7 @@ class Policy:
     levels: Mapping[str, Status]
 
 
+@cache
 def load_policy(name: str) -> Policy:
     """The policy ``policies/<name>.toml``.
 

@@ -190,6 +190,11 @@ def resolve_level(
     return _best_level(available, verified, policy)
 
 
+def backed_level(available: Sequence[str]) -> str:
+    """The best available level that evidence backs; neither option nor environment is looked at."""
+    return _best_level(available, lambda _: "it was not run", load_policy("cpu"))[0]
+
+
 def _best_level(available: Sequence[str], verified: Verify, policy: Policy) -> tuple[str, str]:
     passed_over: list[str] = []
     for isa in reversed(available):

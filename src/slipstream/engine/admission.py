@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
+from operator import index
+
 from slipstream.engine.sequence import Request, SequenceState
 from slipstream.engine.statistics import Statistics
 from slipstream.engine.text import Detokenizer, TextStream
@@ -29,7 +33,7 @@ def prepare(
         OptionError: a logit bias for an unknown token id.
         ContextFullError: the prompt leaves no room to generate.
     """
-    tokens = [int(token) for token in request.prompt]
+    tokens = _token_ids(request.prompt)
     sampling = request.sampling
     _check_ids(tokens, list(sampling.logit_bias), vocabulary)
     if len(tokens) >= context:
@@ -51,6 +55,14 @@ def prepare(
         text=TextStream(tokenizer.stream(), sampling.stop),
         statistics=Statistics(len(tokens), seed, now),
     )
+
+
+def _token_ids(prompt: Sequence[int]) -> list[int]:
+    if not isinstance(prompt, str | bytes):
+        with contextlib.suppress(TypeError):  # no sequence, or a member that is no integer
+            return [index(token) for token in prompt]
+    found = f"{prompt!r:.80}"
+    raise RequestError("a text or a sequence of token ids", found, "Give one of them.")
 
 
 def _check_ids(tokens: list[int], biased: list[int], vocabulary: int) -> None:

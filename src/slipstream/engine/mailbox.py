@@ -1,8 +1,8 @@
 """One engine, several readers: whoever wants an event next runs the step and deals out its events.
 
-Engines that share a program share a ``Mailroom``: one lock, and places for sequences. A reader whose
-request waits for a place that another engine holds runs that engine's steps meanwhile; events are
-kept for their readers. So a request is served even when the same thread holds a half-read one.
+Engines that share a program share a ``Mailroom``: one lock, and places for sequences. A reader
+whose request waits for a place that another engine holds runs that engine's steps meanwhile; events
+are kept for their readers. So a request is served even when its thread holds a half-read one.
 """
 
 from __future__ import annotations

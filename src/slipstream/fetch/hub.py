@@ -57,11 +57,19 @@ class _TransientError(Exception):
 def endpoint_address(endpoint: str | None = None) -> str:
     """The hub's base address: the argument, else $HF_ENDPOINT, else the public hub."""
     address = endpoint or os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT
-    if urllib.parse.urlsplit(address).scheme not in {"http", "https"}:
+    if not _is_web_address(address):
         raise DownloadError(
             "an http or https address of the hub", f"`{address}`", "Correct HF_ENDPOINT."
         )
     return address.rstrip("/")
+
+
+def _is_web_address(address: str) -> bool:
+    try:
+        parts = urllib.parse.urlsplit(address)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets without an IPv6 address, or a port that is no number
+        return False
 
 
 def file_address(source: HubFile, endpoint: str | None = None) -> str:
@@ -103,6 +111,10 @@ class HubTransfer:
             raise self._failure(
                 "an access token would travel unencrypted",
                 "Use an https address, or unset HF_TOKEN.",
+            )
+        if token and not (token.isascii() and token.isprintable()):
+            raise self._failure(
+                "an access token with characters that no token has", "Copy it again."
             )
         return token
 
@@ -153,7 +165,8 @@ class HubTransfer:
             answer = open_within(
                 self.opener, headers, _RESUME_REACH_S if self._reached else REACH_S
             )
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            # ValueError: a redirect to what is no address
             reason = str(getattr(error, "reason", error))
             if self._reached:
                 raise _TransientError(reason) from error
@@ -207,6 +220,8 @@ class HubTransfer:
                 offset += len(chunk)
                 if limit is not None and offset > limit:
                     raise self._failure(f"more than {limit:,} bytes", "Use another source.")
+                if limit is None:
+                    require_disk_space(self.partial.directory, len(chunk))
                 stream.write(chunk)
                 if self.progress:
                     self.progress(offset, limit or 0, self.source.describe())

@@ -35,11 +35,12 @@ class LayerGroup:
         self.keys = _untouched(shape)
         self.values = _untouched(shape)
         self.references = np.zeros(pages, np.int32)
-        self._free = list(range(pages - 1, -1, -1))
+        self._dropped: list[int] = []
+        self._untaken = 0  # the first page that nobody has held yet
 
     @property
     def free_pages(self) -> int:
-        return len(self._free)
+        return len(self._dropped) + self.pages - self._untaken
 
     @property
     def page_bytes(self) -> int:
@@ -48,7 +49,10 @@ class LayerGroup:
 
     def take(self) -> int:
         """A free page, held once."""
-        page = self._free.pop()
+        if self._dropped:
+            page = self._dropped.pop()
+        else:
+            page, self._untaken = self._untaken, self._untaken + 1
         self.references[page] = 1
         return page
 
@@ -58,7 +62,7 @@ class LayerGroup:
     def drop(self, page: int) -> None:
         self.references[page] -= 1
         if self.references[page] == 0:
-            self._free.append(page)
+            self._dropped.append(page)
 
     def duplicate(self, page: int) -> int:
         """A free page with the contents of ``page``."""

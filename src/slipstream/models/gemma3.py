@@ -62,9 +62,10 @@ def read_window(file: GGUFFile) -> tuple[int | None, int]:
     """
     window = file.get_int(key(file, "attention.sliding_window"), 0)
     period = file.metadata.get(key(file, "attention.sliding_window_pattern"), WINDOW_PATTERN)
-    if not isinstance(period, int) or isinstance(period, bool) or period < 1 or window < 0:
+    wrong_window = not 0 <= window < 2**31
+    if not isinstance(period, int) or isinstance(period, bool) or period < 1 or wrong_window:
         raise UnsupportedError(
-            expected="a window of at least 0 positions and a pattern of at least 1 layer",
+            expected="a window from 0 to 2147483647 positions and a pattern of at least 1 layer",
             found=f"window {window}, pattern {period!r:.80}",
             remedy="Use a conversion of the model with these as integers.",
         )

@@ -9,6 +9,7 @@ llama3 scaling arrives as divisors that the converter wrote to ``rope_freqs.weig
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +26,8 @@ DEFAULT_BASE: Final = 10000.0
 YARN_BETA_FAST: Final = 32.0
 YARN_BETA_SLOW: Final = 1.0
 KINDS: Final = ("none", "linear", "yarn")
+MOST_FREQUENCY: Final = 64.0
+"""Radians per position; no model turns that fast, and kernels are exact up to 2^30 radians."""
 YARN_REFUSED: Final = {
     "rope.scaling.yarn_log_multiplier": 0.0,
     "rope.scaling.yarn_attn_factor": 1.0,
@@ -165,13 +168,25 @@ def rope_table(
     scaling: Scaling = UNSCALED,
     divisors: NDArray[np.float64] | None = None,
 ) -> RopeTable:
-    """The table of a scaling, computed in float64."""
+    """The table of a scaling, computed in float64.
+
+    Raises:
+        ModelFileError: a frequency is not a number or above ``MOST_FREQUENCY``.
+    """
     pairs = np.arange(rotary_width // 2, dtype=np.float64)
-    plain = base ** (-2.0 * pairs / rotary_width)
-    if divisors is not None:
-        plain = plain / divisors
-    kept = scaling.extrapolation * _kept_share(pairs, rotary_width, base, scaling)
-    mixed = plain / scaling.factor * (1.0 - kept) + plain * kept
+    with np.errstate(over="ignore", invalid="ignore"):
+        plain = base ** (-2.0 * pairs / rotary_width)
+        if divisors is not None:
+            plain = plain / divisors
+        kept = scaling.extrapolation * _kept_share(pairs, rotary_width, base, scaling)
+        mixed = plain / scaling.factor * (1.0 - kept) + plain * kept
+    refused = mixed[~(np.abs(mixed) <= MOST_FREQUENCY)]
+    if len(refused):
+        raise ModelFileError(
+            f"RoPE frequencies of at most {MOST_FREQUENCY:g} radians per position",
+            f"{refused[0]:g}",
+            "The base, scaling or divisors in the file are wrong; convert it again.",
+        )
     frequencies = tuple(float(frequency) for frequency in mixed)
     return RopeTable(kind, rotary_width, frequencies, scaling.magnitude)
 
@@ -186,6 +201,7 @@ def _kept_share(
     def pair_with(rotations: float) -> float:
         """The pair that turns ``rotations`` times within the original context."""
         ratio = scaling.original_context / (rotations * 2.0 * math.pi)
+        ratio = min(max(ratio, sys.float_info.min), sys.float_info.max)
         return rotary_width * math.log(ratio) / (2.0 * math.log(base))
 
     low = max(0.0, math.floor(pair_with(scaling.beta_fast)))

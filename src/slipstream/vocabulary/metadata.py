@@ -102,7 +102,7 @@ def read_vocabulary(metadata: Mapping[str, object]) -> Vocabulary:
     ids = {text: token for token, text in enumerate(tokens)}
     sentencepiece = model == "llama"
     bos, eos = _boundary_ids(metadata, len(tokens), sentencepiece)
-    end_ids = _end_ids(metadata, ids, eos)
+    end_ids = _end_ids(metadata, ids, len(tokens), eos)
     pre_tokenizer = _pre_tokenizer(metadata)
     vocabulary = Vocabulary(
         model=model,
@@ -150,10 +150,10 @@ def _boundary_ids(
 
 
 def _end_ids(
-    metadata: Mapping[str, object], ids: Mapping[str, int], eos: int | None
+    metadata: Mapping[str, object], ids: Mapping[str, int], size: int, eos: int | None
 ) -> frozenset[int]:
     found = {ids[text] for text in END_TEXTS if text in ids}
-    found.update(token for key in END_KEYS if (token := _id(metadata, key, len(ids))) is not None)
+    found.update(token for key in END_KEYS if (token := _id(metadata, key, size)) is not None)
     return frozenset(found if eos is None else found | {eos})
 
 
@@ -165,7 +165,7 @@ def _value(metadata: Mapping[str, object], key: str) -> Any:
 
 
 def _wrong(key: str, expected: str, value: object) -> TokenizerError:
-    found = f"{type(value).__name__} {ascii(value)[:80]}"
+    found = f"{type(value).__name__} {' '.join(ascii(value).split())[:80]}"
     return TokenizerError(f"'{PREFIX}{key}' to be {expected}", found, REMEDY)
 
 
@@ -240,7 +240,8 @@ def _types(metadata: Mapping[str, object], size: int, ids: Mapping[str, int]) ->
 
 
 def _scores(metadata: Mapping[str, object], size: int) -> list[float]:
-    scores = _numbers(metadata, "scores", size, "fiu").astype(np.float32)
+    with np.errstate(over="ignore"):
+        scores = _numbers(metadata, "scores", size, "fiu").astype(np.float32)
     if np.isnan(scores).any():
         raise _wrong("scores", "numbers", math.nan)
     values: list[float] = scores.tolist()

@@ -1,0 +1,61 @@
+"""Process start to help text, and to the first token of `slipstream run`.
+
+    python benchmarks/startup.py [MODEL]
+
+Each sample is a new process; the file is in the page cache. Ends with one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from slipstream.catalog import locate
+
+PROGRAM = [sys.executable, "-m", "slipstream"]
+
+
+def seconds_to_first_byte(arguments: list[str]) -> float:
+    """From the start of the process to its first byte on stdout."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    begin = time.perf_counter()
+    with subprocess.Popen(
+        [*PROGRAM, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        bufsize=0,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.read(1)
+        elapsed = time.perf_counter() - begin
+        process.stdout.read()
+    return elapsed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", nargs="?", default="smollm2-135m")
+    parser.add_argument("--rounds", type=int, default=9)
+    options = parser.parse_args()
+    Path(locate(options.model)).read_bytes()  # warm page cache
+    run = ["run", options.model, "-p", "Once upon a time", "-n", "4"]
+    results = {}
+    for name, arguments in {"help": ["--help"], "first_token": run}.items():
+        seconds_to_first_byte(arguments)
+        samples = [seconds_to_first_byte(arguments) for _ in range(options.rounds)]
+        results[f"{name}_s"] = statistics.median(samples)
+        print(f"{name}: {statistics.median(samples):.3f} s (worst {max(samples):.3f})")
+    date = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    print(json.dumps({"date": date, "model": options.model, **results}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""What run and chat say beside the statistics: fallbacks, and ops that are not exact."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from slipstream.backends.reference import ReferenceBackend
+from slipstream.cli.statistics import backend_record, caveats, note_lines
+from slipstream.graph import Graph, GraphBuilder, Weight
+
+
+def graph() -> Graph:
+    g = GraphBuilder({})
+    g.output("logits", g.linear(g.input("x", 32), Weight("w", 0, 4, 32)))
+    return Graph(tuple(g.ops), "test", 32, 4, 16)
+
+
+def loaded(backend: Any, notes: tuple[str, ...] = ()) -> Any:
+    return SimpleNamespace(backend=backend, graph=graph(), weights=SimpleNamespace(notes=notes))
+
+
+def test_an_inexact_op_is_named() -> None:
+    model = loaded(ReferenceBackend())
+    assert caveats(model) == ["exact: not guaranteed (Linear)"]
+    assert backend_record(model)["varying_ops"] == ("Linear",)
+    assert backend_record(model)["exact"] is False
+
+
+def test_an_op_that_the_map_lacks_is_not_exact() -> None:
+    backend = SimpleNamespace(name="new", row_invariant={"Input": True, "Output": True})
+    assert caveats(loaded(backend)) == ["exact: not guaranteed (Linear)"]
+
+
+@pytest.mark.parametrize(("count", "lines"), [(0, 0), (3, 3), (4, 4), (200, 4)])
+def test_fallbacks_are_said(count: int, lines: int) -> None:
+    exact = {"Input": True, "Output": True, "Linear": True}
+    notes = tuple(f"w{at}: expanded to f32" for at in range(count))
+    model = loaded(SimpleNamespace(name="cpu", row_invariant=exact), notes)
+    said = caveats(model)
+    assert said == note_lines(notes)
+    assert len(said) == lines
+    assert said[:1] == ["note: w0: expanded to f32"][:count]
+    assert backend_record(model)["notes"] == notes
+    if count > lines:
+        assert said[-1] == f"note: {count - 3} more tensors, listed by --json"
