@@ -152,7 +152,10 @@ struct Samples {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count < 4) return std::fprintf(stderr, "usage: matmul_micro LEVEL TYPE COLUMNS [ROUNDS]\n"), 2;
+  if (count < 4) {
+    std::fprintf(stderr, "usage: matmul_micro LEVEL TYPE COLUMNS [ROUNDS]\n");
+    return 2;
+  }
   Matrix matrix{level_named(arguments[1]), type_named(arguments[2]), std::atoi(arguments[3])};
   const int rounds = count > 4 ? std::atoi(arguments[4]) : 100;
   matrix.fill();

@@ -220,6 +220,7 @@ class Model:
                     context=self.loaded.context,
                     options=self.engine_options,
                     places=self._room.places,
+                    primitives=self.loaded.primitives,
                     controller=DoublingController(fixed=speculation.fixed),
                 )
                 self._mailboxes[speculation] = Mailbox(engine, self._room)

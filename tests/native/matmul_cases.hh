@@ -70,7 +70,8 @@ inline uint16_t random_half(Random& random) {
   }
 }
 
-inline std::vector<uint8_t> random_weights(const TypeFacts& facts, int rows, int columns, Random& random) {
+inline std::vector<uint8_t> random_weights(const TypeFacts& facts, int rows, int columns,
+                                           Random& random) {
   const WeightTraits& traits = *weight_traits(facts.type);
   const int blocks = rows * (columns / traits.block_elements);
   std::vector<uint8_t> bytes(static_cast<size_t>(blocks) * traits.block_bytes);
