@@ -51,6 +51,17 @@ class HubOpener(urllib.request.HTTPRedirectHandler):
             return Answer(error.code, error.headers, error, dict(self._linked))
         return Answer(response.status, response.headers, response, dict(self._linked))
 
+    def http_error_302(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
+    ) -> IO[bytes] | None:
+        try:
+            return super().http_error_302(req, fp, code, msg, headers)
+        except ValueError:  # the redirect leads to what is no address
+            fp.close()
+            raise
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
     def redirect_request(
         self,
         req: urllib.request.Request,
