@@ -30,9 +30,17 @@ def _library(name: str) -> Any:
         import llama_cpp
 
         return llama_cpp
-    import ik_llama_cpp
+    from ik_llama_cpp import _ctypes_api
 
-    return ik_llama_cpp
+    # Functions of the library that the package does not declare.
+    remove = _ctypes_api._lib.llama_kv_cache_seq_rm
+    remove.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]
+    remove.restype = ctypes.c_bool
+    information = _ctypes_api._lib.llama_print_system_info
+    information.argtypes, information.restype = [], ctypes.c_char_p
+    _ctypes_api.llama_kv_cache_seq_rm = remove
+    _ctypes_api.llama_print_system_info = information
+    return _ctypes_api
 
 
 class Peer:
@@ -163,7 +171,7 @@ def logits(peer: Peer, request: dict[str, Any]) -> dict[str, Any]:
 
 def tokenize(peer: Peer, request: dict[str, Any]) -> dict[str, Any]:
     text = request["text"].encode()
-    buffer = (peer.lib.llama_token * (len(text) + 16))()
+    buffer = (ctypes.c_int32 * (len(text) + 16))()
     owner = (
         peer.lib.llama_model_get_vocab(peer.model)
         if hasattr(peer.lib, "llama_model_get_vocab")
@@ -177,7 +185,7 @@ def identity(peer: Peer, _: dict[str, Any]) -> dict[str, Any]:
     info = peer.lib.llama_print_system_info().decode(errors="replace")
     package = sys.modules[peer.lib.__name__.split(".")[0]]
     return {
-        "package": peer.lib.__name__,
+        "package": package.__name__,
         "version": getattr(package, "__version__", "unknown"),
         "isa": [part.strip() for part in info.split("|") if "= 1" in part],
     }

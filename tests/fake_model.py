@@ -10,6 +10,7 @@ import pytest
 
 from fake_program import FakeProgram, FakeTokenizer
 from slipstream import Model
+from slipstream.sampling import NumpyPrimitives
 
 LETTERS = "abcdefghijklmnopqrstuvwx"
 MakeModel = Callable[..., Model]
@@ -35,6 +36,7 @@ def fake_models(monkeypatch: pytest.MonkeyPatch) -> MakeModel:
             tokenizer=LetterTokenizer(),
             context=options.context or 200,
             file=SimpleNamespace(metadata={}),
+            primitives=NumpyPrimitives(),
         )
 
     program = FakeProgram(24, order=2)

@@ -174,7 +174,7 @@ def test_a_cancelled_task_cancels_its_request(make: MakeModel) -> None:
     async def main() -> None:
         first = asyncio.Event()
         task = asyncio.create_task(consume(first))
-        await first.wait()
+        await asyncio.wait_for(first.wait(), 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

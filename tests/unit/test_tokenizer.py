@@ -297,3 +297,8 @@ def test_a_refused_array_is_named_on_one_line() -> None:
     with pytest.raises(TokenizerError) as caught:
         bpe(token_type=np.ones(300, np.int32))
     assert "\n" not in str(caught.value)
+
+
+def test_a_merge_longer_than_every_token_is_refused() -> None:
+    with pytest.raises(TokenizerError, match="merges of tokens"):
+        bpe(tokens=["a"] * 273, merges=["\u0120 t"])

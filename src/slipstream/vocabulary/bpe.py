@@ -75,7 +75,9 @@ def _build(vocabulary: Vocabulary, missing: Sequence[str]) -> Tokenizer:
     placeholders = {c: len(vocabulary.tokens) + index for index, c in enumerate(missing)}
     try:
         model = BPE({**vocabulary.ids, **placeholders}, pairs, ignore_merges=rule.whole_words)
-    except Exception as error:  # the library raises bare Exception
+    except BaseException as error:  # bare Exception, or a panic where a merge is too long
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise TokenizerError("merges of tokens in the vocabulary", str(error), REMEDY) from None
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = build_pre_tokenizer(rule)
