@@ -1,6 +1,7 @@
 #include "program.hh"
 
 #include <algorithm>
+#include <limits>
 
 namespace slipstream {
 namespace {
@@ -39,6 +40,13 @@ int Program::check_read(int value, int width, const char* what) const {
            std::to_string(width));
   }
   return value;
+}
+
+// The width of all heads; the product of two ints may not fit one.
+int Program::width_of(int heads, int head_dim) {
+  const int64_t width = int64_t{heads} * head_dim;
+  if (width > std::numeric_limits<int>::max()) refuse("heads * head_dim is too large");
+  return static_cast<int>(width);
 }
 
 int Program::check_write(int value, int width, RowSet set) {
@@ -127,12 +135,13 @@ void Program::rms_norm(int out, int x, std::vector<float> weight, float epsilon,
 
 void Program::rope(int out, int x, int heads, int head_dim, const RopeTable& table) {
   if (heads <= 0 || head_dim <= 0) refuse("heads and head_dim must be positive");
-  check_read(x, heads * head_dim, "x");
+  const int width = width_of(heads, head_dim);
+  check_read(x, width, "x");
   const int pairs = static_cast<int>(table.frequencies.size());
   if (pairs == 0 || pairs * 2 != table.rotary_width || table.rotary_width > head_dim) {
     refuse("a rotary table needs rotary_width / 2 frequencies, within a head");
   }
-  check_write(out, heads * head_dim, RowSet::all);
+  check_write(out, width, RowSet::all);
   int filled = -1;
   for (const auto& [known, made] : tables_) {
     if (same_table(known, table)) filled = made;
@@ -160,10 +169,10 @@ void Program::attention(int out, int query, int key, int value,
     refuse("heads must be a multiple of kv_heads");
   }
   if (shape.window < 0) refuse("a window must be positive, or 0 for none");
-  check_read(query, shape.heads * shape.head_dim, "query");
-  check_read(key, shape.kv_heads * shape.head_dim, "key");
-  check_read(value, shape.kv_heads * shape.head_dim, "value");
-  check_write(out, shape.heads * shape.head_dim, RowSet::all);
+  check_read(query, width_of(shape.heads, shape.head_dim), "query");
+  check_read(key, width_of(shape.kv_heads, shape.head_dim), "key");
+  check_read(value, width_of(shape.kv_heads, shape.head_dim), "value");
+  check_write(out, width_of(shape.heads, shape.head_dim), RowSet::all);
   int& widest = group_windows[shape.group];
   widest = widest == 0 || shape.window == 0 ? 0 : std::max(widest, shape.window);
   const int store = node(path("store_keys"), {key, value}, -1, RowSet::all);

@@ -82,6 +82,7 @@ class Program {
  private:
   int check_value(int value, const char* what) const;
   int check_read(int value, int width, const char* what) const;
+  static int width_of(int heads, int head_dim);
   int check_write(int value, int width, RowSet set);
   int node(std::string label, std::vector<int> reads, int writes, RowSet set);
   int buffer(size_t row_bytes, bool blocks, RowSet set, int width);

@@ -69,7 +69,7 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     threads: (
         Annotated[
             int,
-            _option("threads; unset = physical cores available", "n_threads", ge=1, le=1024),
+            _option("threads; unset = physical cores available", "n_threads", ge=1, le=512),
         ]
         | None
     ) = None

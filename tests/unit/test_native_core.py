@@ -227,3 +227,12 @@ assert _native.finite_scales(pool, source, [])
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this system has no fork")
 def test_a_forked_process_gets_an_error_instead_of_waiting() -> None:
     subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=60)
+
+
+def test_head_products_that_overflow_are_refused() -> None:
+    builder = _native.ProgramBuilder("portable")
+    wide = 65536
+    x, out = builder.value(wide, True), builder.value(wide, True)
+    builder.input(x, "x")
+    with pytest.raises(ValueError, match="too large"):
+        builder.rope(out, x, wide + 1, wide, True, 2, [1.0], 1.0)

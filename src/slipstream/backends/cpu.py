@@ -210,6 +210,12 @@ class CpuProgram:
                 vectors,
                 list(outputs.values()),
             )
+        except RuntimeError as error:
+            raise BackendError(
+                "a program run by the process that loaded it",
+                str(error),
+                "Load the model after forking, or start a new process.",
+            ) from error
         except MemoryError as error:
             raise OutOfMemoryError(
                 f"a workspace for {len(step.sequences)} rows",
