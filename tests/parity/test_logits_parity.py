@@ -3,6 +3,7 @@
 llama.cpp rounds attention outputs and GELU to float16 and sums in another order, so logits differ
 by a little more than activation rounding; the bounds below are an order of magnitude above what a
 correct model shows and several below what one wrong constant (RoPE base, scale, norm) causes.
+The divergence is a lower bound: the files keep the 32 best tokens and one bucket for the rest.
 """
 
 from __future__ import annotations
