@@ -1,0 +1,85 @@
+"""Whole models on the AVX-512 level, emulated where the CPU lacks it.
+
+Builds a second native module whose AVX-512 level goes through SIMDe and runs the row laws with it:
+they compare every level that a module offers, bit by bit.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import site
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("slipstream._native")
+
+from slipstream import _native
+
+pytestmark = [pytest.mark.native, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parents[2]
+SEARCH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name, path=SEARCH)
+    if found is None:
+        pytest.skip(f"{name} is needed to build the emulated module")
+    return found
+
+
+def _run(command: list[str], **environment: str) -> str:
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PATH": SEARCH, **environment},
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    return done.stdout
+
+
+def _build(directory: Path) -> Path:
+    """The emulated module, compiled into ``directory``."""
+    options = ["-DSLIPSTREAM_EMULATE_AVX512=ON", f"-DPython_EXECUTABLE={sys.executable}"]
+    _run([_program("cmake"), "-S", str(ROOT), "-B", str(directory), "-G", "Ninja", *options])
+    _run([_program("cmake"), "--build", str(directory), "--parallel", "2"])
+    (module,) = directory.glob("_native*.so")
+    return module
+
+
+def test_whole_models_have_the_same_bits(tmp_path: Path) -> None:
+    if platform.machine().lower() not in {"x86_64", "amd64"}:
+        pytest.skip("the AVX-512 level is for x86-64")
+    if "avx512" in _native.isa_levels():
+        pytest.skip("this processor has the level: the row laws run it as it is")
+    if not Path("/usr/include/simde/x86/avx512.h").is_file():
+        pytest.skip("SIMDe (libsimde-dev) is not installed, so AVX-512 cannot be emulated")
+    _program("ninja")
+    package = tmp_path / "package" / "slipstream"
+    ignored = shutil.ignore_patterns("_native*.so", "__pycache__")
+    shutil.copytree(ROOT / "src" / "slipstream", package, ignore=ignored)
+    shutil.copy(_build(tmp_path / "build"), package)
+    # -S keeps an editable installation from putting its own module first.
+    path = os.pathsep.join([str(package.parent), *site.getsitepackages()])
+    python = [sys.executable, "-S"]
+    levels = _run(
+        [*python, "-c", "from slipstream import _native; print(*_native.isa_levels())"],
+        PYTHONPATH=path,
+    )
+    assert levels.split() == ["portable", "avx2", "avx512"]
+    laws = ["tests/laws/test_rows.py", "tests/laws/test_ops.py"]
+    shown = _run(
+        [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *laws],
+        PYTHONPATH=path,
+        PYTEST_ADDOPTS="",
+    )
+    assert " passed" in shown
