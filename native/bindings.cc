@@ -210,7 +210,7 @@ int row_size(const Floats& row) {
   return to_int(row.size());
 }
 
-int sample(const Floats& row, float temperature, int top_k, float top_p, float min_p,
+int sample(const Floats& row, double temperature, int top_k, double top_p, double min_p,
            uint64_t seed, uint64_t index, const std::string& isa) {
   require(std::isfinite(temperature) && temperature > 0, "temperature must be positive");
   require(top_k >= 0, "top_k must not be negative");

@@ -151,7 +151,7 @@ inline Cut top_k_cut(const float* logits, int n, float maximum, const SamplePara
     total += weight;
     return false;
   });
-  const double share = parameters.top_p < 1.0f ? double(parameters.top_p) : 2.0;
+  const double share = parameters.top_p < 1.0 ? parameters.top_p : 2.0;
   return prefix_cut(keys, count, maximum, 0.0, share * total);
 }
 
@@ -228,14 +228,14 @@ inline int collect_bucket(const float* logits, int n, float maximum, int bucket,
 }
 
 // Only the bucket in which the mass reaches `top_p` is sorted.
-inline Cut top_p_cut(const float* logits, int n, float maximum, float top_p, CandidateKey* keys) {
+inline Cut top_p_cut(const float* logits, int n, float maximum, double top_p, CandidateKey* keys) {
   MassHistogram histogram;
   fill(histogram, logits, n, maximum, kNearBuckets);
-  double target = double(top_p) * histogram.total();
+  double target = top_p * histogram.total();
   MassPoint point = find(histogram, target);
   if (point.bucket >= kNearBuckets) {
     fill(histogram, logits, n, maximum, kBuckets);
-    target = double(top_p) * histogram.total();
+    target = top_p * histogram.total();
     point = find(histogram, target);
   }
   const int held = collect_bucket(logits, n, maximum, point.bucket, keys);
@@ -248,7 +248,7 @@ inline Cut candidate_cut(const float* logits, int n, float maximum,
                          const SampleParameters& parameters, CandidateKey* keys) {
   if (parameters.top_k > 0 && parameters.top_k < n)
     return top_k_cut(logits, n, maximum, parameters, keys);
-  if (parameters.top_p < 1.0f) return top_p_cut(logits, n, maximum, parameters.top_p, keys);
+  if (parameters.top_p < 1.0) return top_p_cut(logits, n, maximum, parameters.top_p, keys);
   return kKeepAll;
 }
 

@@ -42,7 +42,7 @@ struct GumbelRace {
   void enter(int candidate, float logit) {
     if (!is_kept(cut, logit, candidate)) return;
     if (weight_of(logit, maximum) < parameters.min_p) return;
-    const double score = double(logit) / double(parameters.temperature) +
+    const double score = double(logit) / parameters.temperature +
                          gumbel(parameters.seed, parameters.index, candidate);
     if (!(score > best || (score == best && candidate < token))) return;
     best = score;
@@ -50,11 +50,12 @@ struct GumbelRace {
     tighten();
   }
 
-  // The slack, 1e-6 of the operands, covers the float rounding of both bounds and of the scores.
+  // The slack, 4e-6 of the operands, covers the float rounding of both bounds, of the scores and of
+  // the temperature times a Gumbel value (at most 23).
   void tighten() {
-    const double temperature = double(parameters.temperature);
+    const double temperature = parameters.temperature;
     const auto below = [&](double x) {
-      return float(x - 1e-6 * (__builtin_fabs(x) + temperature));
+      return float(x - 4e-6 * (__builtin_fabs(x) + temperature));
     };
     skip = below((best - kLargestGumbel) * temperature);
     limit = below(best * temperature);
@@ -62,9 +63,9 @@ struct GumbelRace {
 };
 
 // A little below the logit at which min-p cuts; the weight itself decides.
-inline float min_p_floor(float maximum, float min_p) {
-  if (min_p <= 0.0f || maximum - maximum != 0.0f) return -__builtin_inff();
-  return float(double(maximum) + log(double(min_p)) - 1e-5 * (1.0 + __builtin_fabs(maximum)));
+inline float min_p_floor(float maximum, double min_p) {
+  if (min_p <= 0.0 || maximum - maximum != 0.0f) return -__builtin_inff();
+  return float(double(maximum) + log(min_p) - 1e-5 * (1.0 + __builtin_fabs(maximum)));
 }
 
 // Tokens that may win, gathered so that their noise is drawn many at a time; a filler's logit is
@@ -103,7 +104,7 @@ inline void draw(GumbelRace& race, const PhiloxStream& stream, Entrants& entrant
   for (int i = 0; i < count; i += kLanes) {
     const F32x16 noise = gumbel_bound(low_words(load_wide(words + i), load_wide(words + i + 8)));
     const F32x16 bound =
-        fma(set(race.parameters.temperature), noise, load(entrants.logits + i));
+        fma(set(float(race.parameters.temperature)), noise, load(entrants.logits + i));
     each_bit(bits(greater(bound, set(race.limit))), i,
              [&](int place) { race.enter(int(entrants.tokens[place]), entrants.logits[place]); });
   }

@@ -43,10 +43,10 @@ size_t attention_rows_scratch_floats(int rows, int heads, int head_dim);
 void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
 struct SampleParameters {
-  float temperature;  // > 0
-  int top_k;          // 0 = off
-  float top_p;        // 1 = off
-  float min_p;        // 0 = off
+  double temperature;  // > 0
+  int top_k;           // 0 = off
+  double top_p;        // 1 = off
+  double min_p;        // 0 = off
   uint64_t seed;
   uint64_t index;  // of the emitted token
 };

@@ -63,13 +63,13 @@ std::vector<int> filtered(const Floats& logits, const SampleParameters& p) {
   double total = 0.0, sum = 0.0;
   for (int token : tokens) total += weight(token);
   size_t kept = tokens.size();
-  for (size_t i = 0; p.top_p < 1.0f && i < tokens.size(); ++i)
-    if ((sum += weight(tokens[i])) >= double(p.top_p) * total) {
+  for (size_t i = 0; p.top_p < 1.0 && i < tokens.size(); ++i)
+    if ((sum += weight(tokens[i])) >= p.top_p * total) {
       kept = i + 1;
       break;
     }
   tokens.resize(kept);
-  while (tokens.size() > 1 && weight(tokens.back()) < double(p.min_p)) tokens.pop_back();
+  while (tokens.size() > 1 && weight(tokens.back()) < p.min_p) tokens.pop_back();
   return tokens;
 }
 
@@ -109,7 +109,7 @@ void check_row(const Floats& logits, const char* what, int repeats) {
         const int token = sample(*level, logits, parameters);
         expect(token == expected, "%s: %s: token %d instead of %d (T %g k %d p %g min %g)",
                level->isa, what, token, expected, double(parameters.temperature),
-               parameters.top_k, double(parameters.top_p), double(parameters.min_p));
+               parameters.top_k, parameters.top_p, parameters.min_p);
       }
     }
 }
