@@ -14,11 +14,12 @@ import datetime
 import json
 import platform
 import statistics
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from workers import PEERS, Worker, start
+from workers import PEERS, Worker, require, start
 
 from slipstream.catalog import cache_directory, locate
 from slipstream.measure.interleave import mirrored_order
@@ -82,14 +83,15 @@ def main() -> None:
     options = parser.parse_args()
     rows = [int(r) for r in options.rows.split(",")]
     path = str(locate(options.model))
-    workers = {
-        name: start(name, path, threads=options.threads, context=2048, peers=options.peers)
-        for name in options.engines.split(",")
-    }
-    identities = {name: worker.ask(op="identity") for name, worker in workers.items()}
-    samples = collect(workers, rows, options.depth, options.rounds)
-    for worker in workers.values():
-        worker.close()
+    engines = options.engines.split(",")
+    require(engines, options.peers)
+    workers: dict[str, Worker] = {}
+    with ExitStack() as stack:
+        for name in engines:
+            worker = start(name, path, threads=options.threads, context=2048, peers=options.peers)
+            workers[name] = stack.enter_context(worker)
+        identities = {name: worker.ask(op="identity") for name, worker in workers.items()}
+        samples = collect(workers, rows, options.depth, options.rounds)
     base = min(statistics.median(by_rows[min(rows)]) for by_rows in samples.values())
     table = summarise(samples, base)
     show(table)

@@ -16,7 +16,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from workers import start
+from workers import require, start
 
 from slipstream.catalog import cache_directory, locate
 from slipstream.measure.interleave import mirrored_order
@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--peers", type=Path, default=cache_directory() / "peers")
     options = parser.parse_args()
     path = str(locate(options.model))
+    require(["llama"], options.peers)
     Path(path).read_bytes()  # warm page cache
     samples: dict[str, list[dict[str, Any]]] = {"slipstream": [], "llama": []}
     for number, name in mirrored_order(list(samples), options.rounds + 1):

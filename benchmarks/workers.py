@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -64,12 +65,19 @@ class Worker:
         self.close()
 
 
+def require(names: Iterable[str], peers: Path) -> None:
+    """End with a message unless every named peer is built; asked before anything is started."""
+    for name in names:
+        python = peers / name / "bin" / "python"
+        if name != "slipstream" and not python.exists():
+            raise SystemExit(f"no peer at {python}: run benchmarks/build_peers.sh first")
+
+
 def start(name: str, model: str, *, threads: int, context: int, peers: Path) -> Worker:
     """``slipstream``, ``llama`` or ``ik_llama`` on one model file."""
+    require([name], peers)
     options = ["--threads", str(threads), "--context", str(context)]
     if name == "slipstream":
         return Worker(name, [sys.executable, str(HERE / "own_worker.py"), model, *options])
     python = peers / name / "bin" / "python"
-    if not python.exists():
-        raise SystemExit(f"no peer at {python}: run benchmarks/build_peers.sh first")
     return Worker(name, [str(python), str(HERE / "peer_worker.py"), name, model, *options])

@@ -153,6 +153,8 @@ def _located_hub_file(source: HubFile) -> Path:
 
 def _nearest(name: str) -> str:
     names = [entry.name for entry in ENTRIES]
+    if "/" in name and ":" not in name:
+        return "A path must exist; a hub reference is `owner/repo:file.gguf`."
     near = difflib.get_close_matches(name, names, n=2, cutoff=0.5) or names
     quoted = " or ".join(f"`{candidate}`" for candidate in near)
     return f"Did you mean {quoted}? `slipstream pull NAME` fetches it."

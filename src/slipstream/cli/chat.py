@@ -50,6 +50,8 @@ def execute(arguments: argparse.Namespace) -> None:
     while (text := _read()) is not None and text != "/exit":
         if text == "/clear":
             chat.clear()
+        elif text.startswith("/"):
+            print(f"no such command; {_HELP}", file=sys.stderr)
         elif text:
             chat.say(text)
     if arguments.json:

@@ -21,7 +21,7 @@ def execute(arguments: argparse.Namespace) -> None:
     with progress_bar() as progress:
         pulled = pull(arguments.model, token=arguments.token, progress=progress)
     for refusal in pulled.refusals:
-        print(printable(f"passed over {refusal}"))
+        print(printable(f"passed over {refusal.source}: {refusal.reason}"))
     checked = "verified" if pulled.digest_known else "computed (the source announces none)"
     print(printable(f"{pulled.description}\n{megabytes(pulled.bytes)} from {pulled.source}"))
     print(f"sha256 {pulled.sha256} ({checked})")
