@@ -93,6 +93,12 @@ def test_levels_that_are_not_here(
 
 
 @pytest.mark.native
+def test_an_unknown_device_or_policy(slipstream: Command, tiny: Path) -> None:
+    refused(slipstream("explain", tiny, "--device", "gpu"), "'gpu'", "cpu")
+    refused(slipstream("explain", tiny, "--policy", "m5"), "'m5'", "cpu")
+
+
+@pytest.mark.native
 def test_a_level_that_the_processor_lacks(slipstream: Command, tiny: Path) -> None:
     native = pytest.importorskip("slipstream._native")
     if "avx512" in native.isa_levels():

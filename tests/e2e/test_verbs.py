@@ -172,7 +172,7 @@ def test_explain(slipstream: Command, tiny: Path) -> None:
     done = slipstream("explain", tiny, "--observe", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     record = last_json(done.stdout)
-    assert set(record) == {"model", *BACKEND, "rows", "observed"}
+    assert set(record) == {"model", *BACKEND, "policy", "rows", "observed"}
     assert record["exact"] is True
     assert record["isa_reason"]
     assert "exact: every op" in done.stdout

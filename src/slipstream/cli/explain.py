@@ -10,6 +10,7 @@ from slipstream.cli.flags import add_flags, options
 from slipstream.cli.numbers import parse_row_count
 from slipstream.cli.output import add_json, print_json, printable, table
 from slipstream.cli.statistics import exact_line, note_lines
+from slipstream.errors import OptionError
 from slipstream.options import ModelOptions
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from slipstream.dispatch.select import RowClass
     from slipstream.graph import Graph
 
+_DEVICES = ("cpu",)
 _PREDICTION = "This is a prediction; with --observe a pass of each row class runs and is counted."
 _NUMPY = "The reference backend interprets every op in NumPy: there is no kernel to choose."
 
@@ -24,6 +26,8 @@ _NUMPY = "The reference backend interprets every op in NumPy: there is no kernel
 def configure(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, ModelOptions)
     parser.add_argument("--rows", metavar="R", help="only the row class of R rows")
+    parser.add_argument("--device", metavar="D", default="cpu", help="where it would run [cpu]")
+    parser.add_argument("--policy", metavar="P", default="cpu", help="thresholds to read [cpu]")
     parser.add_argument(
         "--observe", action="store_true", help="load the model, run, and show what ran"
     )
@@ -35,10 +39,14 @@ def execute(arguments: argparse.Namespace) -> int:
     from slipstream.dispatch.select import ROW_CLASSES, row_class
 
     model_options = options(ModelOptions, arguments)
+    if arguments.device not in _DEVICES:
+        raise OptionError(
+            f"a device among {', '.join(_DEVICES)}", repr(arguments.device), "Choose one."
+        )
     count = None if arguments.rows is None else parse_row_count(arguments.rows)
     classes = ROW_CLASSES if count is None else (row_class(count),)
     fetch_if_wanted(model_options.model)
-    predicted, record = _predict(model_options, classes)
+    predicted, record = _predict(model_options, classes, arguments.policy)
     differences: list[str] = []
     if arguments.observe:
         observed = _observe(model_options, [count or rows.first for rows in classes], classes)
@@ -52,7 +60,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _predict(
-    model_options: ModelOptions, classes: Sequence[RowClass]
+    model_options: ModelOptions, classes: Sequence[RowClass], policy: str
 ) -> tuple[frozenset[str], dict[str, Any]]:
     """Print the plan; returns the paths it names (none for NumPy) and the record."""
     graph = _graph(model_options.model)
@@ -61,10 +69,11 @@ def _predict(
     from slipstream.backends.base import varying_ops
     from slipstream.backends.cpu import CpuBackend, cpu_level, native_types
     from slipstream.cli.plan_groups import group_choices
+    from slipstream.dispatch.policy import load_policy
     from slipstream.dispatch.select import select
 
     isa, why = cpu_level(model_options.isa)
-    plan = select(graph, isa, native_types())
+    plan = select(graph, isa, native_types(), load_policy(policy))
     choices = [row for rows in classes for row in plan.rows(rows)]
     groups = group_choices(choices)
     varying = varying_ops(CpuBackend.row_invariant, graph)
@@ -73,6 +82,7 @@ def _predict(
     for line in [*note_lines(plan.notes()), exact_line(varying)]:
         print(printable(line))
     head = {"model": model_options.model, "backend": "cpu", "isa": isa, "isa_reason": why}
+    head["policy"] = policy
     rest = {"exact": not varying, "varying_ops": varying, "notes": plan.notes()}
     rows = [group.to_mapping() for group in groups]
     paths = frozenset(f"{row.kernel}/{row.rows.name}" for row in choices if row.kernel)

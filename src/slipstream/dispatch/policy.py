@@ -9,6 +9,8 @@ from functools import cache
 from importlib import resources
 from typing import Final, Literal, get_args
 
+from slipstream.errors import OptionError
+
 Rung = Literal[
     "specified", "cpu-emulated", "compiled-by-vendor", "ran-on-device", "timed-on-device"
 ]
@@ -52,14 +54,22 @@ class Policy:
     levels: Mapping[str, Status]
 
 
+def policy_names() -> list[str]:
+    """The policies that this build holds."""
+    files = (resources.files("slipstream.dispatch") / "policies").iterdir()
+    return sorted(f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml"))
+
+
 @cache
 def load_policy(name: str) -> Policy:
     """The policy ``policies/<name>.toml``.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        OptionError: there is no such policy.
         ValueError: it is not a sound policy.
     """
+    if name not in policy_names():
+        raise OptionError(f"a policy among {', '.join(policy_names())}", repr(name), "Choose one.")
     file = resources.files("slipstream.dispatch") / "policies" / f"{name}.toml"
     return parse_policy(name, file.read_text(encoding="utf-8"))
 
