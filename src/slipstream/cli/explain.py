@@ -73,12 +73,15 @@ def _predict(
     from slipstream.dispatch.select import select
 
     isa, why = cpu_level(model_options.isa)
-    plan = select(graph, isa, native_types(), load_policy(policy))
+    chosen = load_policy(policy)
+    plan = select(graph, isa, native_types(), chosen)
     choices = [row for rows in classes for row in plan.rows(rows)]
     groups = group_choices(choices)
     varying = varying_ops(CpuBackend.row_invariant, graph)
     print(printable(f"{model_options.model} ({graph.architecture}) on cpu, level {isa}: {why}"))
     _print_groups(groups)
+    backing = chosen.levels[isa]
+    print(f"status: what is on record ({backing.chip}, {backing.date}), not a test of this machine")
     for line in [*note_lines(plan.notes()), exact_line(varying)]:
         print(printable(line))
     head = {"model": model_options.model, "backend": "cpu", "isa": isa, "isa_reason": why}
