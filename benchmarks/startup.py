@@ -1,8 +1,9 @@
-"""Process start to help text, and to the first token of `slipstream run`.
+"""Process start to help text and to the first token of `slipstream run`; opening a large file.
 
     python benchmarks/startup.py [MODEL]
 
-Each sample is a new process; the file is in the page cache. Ends with one JSON line.
+Each sample is a new process, the files are in the page cache; `open_vocabulary` opens
+gemma-3-270m (262,144 tokens) in this process. Ends with one JSON line.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import time
 from pathlib import Path
 
 from slipstream.catalog import locate
+from slipstream.gguf import open_gguf
 
+LARGE_VOCABULARY = "gemma-3-270m"
 PROGRAM = [sys.executable, "-m", "slipstream"]
 
 
@@ -40,6 +43,12 @@ def seconds_to_first_byte(arguments: list[str]) -> float:
     return elapsed
 
 
+def seconds_to_open(path: Path) -> float:
+    begin = time.perf_counter()
+    with open_gguf(path):
+        return time.perf_counter() - begin
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", default="smollm2-135m")
@@ -47,7 +56,10 @@ def main() -> None:
     options = parser.parse_args()
     Path(locate(options.model)).read_bytes()  # warm page cache
     run = ["run", options.model, "-p", "Once upon a time", "-n", "4"]
-    results = {}
+    large = locate(LARGE_VOCABULARY)
+    opened = [seconds_to_open(large) for _ in range(options.rounds + 1)][1:]
+    results = {"open_vocabulary_s": statistics.median(opened)}
+    print(f"open_vocabulary: {statistics.median(opened):.3f} s (worst {max(opened):.3f})")
     for name, arguments in {"help": ["--help"], "first_token": run}.items():
         seconds_to_first_byte(arguments)
         samples = [seconds_to_first_byte(arguments) for _ in range(options.rounds)]

@@ -229,6 +229,32 @@ def test_a_forked_process_gets_an_error_instead_of_waiting() -> None:
     subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=60)
 
 
+FORKED_MODEL = """
+import os, sys, warnings
+from slipstream import Model
+from slipstream.errors import BackendError
+
+warnings.simplefilter("ignore", DeprecationWarning)
+model = Model(sys.argv[1], threads=2)
+child = os.fork()
+if child == 0:
+    try:
+        model.complete([1, 2], max_tokens=2)
+    except BackendError as error:
+        os._exit(0 if "fork" in str(error) else 2)
+    os._exit(1)
+assert os.waitpid(child, 0)[1] == 0
+assert len(model.complete([1, 2], max_tokens=2, ignore_eos=True).ids) == 2
+"""
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this system has no fork")
+def test_a_model_in_a_forked_process_says_what_to_do(tmp_path: Path) -> None:
+    path = tiny_model(tmp_path / "tiny.gguf", "llama")
+    command = [sys.executable, "-c", FORKED_MODEL, str(path)]
+    subprocess.run(command, check=True, timeout=60)
+
+
 def test_head_products_that_overflow_are_refused() -> None:
     builder = _native.ProgramBuilder("portable")
     wide = 65536

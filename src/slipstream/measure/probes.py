@@ -33,5 +33,5 @@ def probe(isa: str, threads: int) -> MachineProbe:
     from slipstream import _native
 
     read = _native.read_bandwidth(_READ_BYTES, threads)
-    peak = max(_native.integer_peak(isa, threads) for _ in range(3))
+    peak = _native.integer_peak(isa, threads)
     return MachineProbe(read / _GIGA, peak / _GIGA)
