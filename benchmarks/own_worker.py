@@ -108,6 +108,7 @@ def identity(own: Own, _: dict[str, Any]) -> dict[str, Any]:
         "package": "slipstream",
         "version": version("slipstream"),
         "isa": getattr(own.loaded.backend, "isa", "numpy"),
+        "precision": own.loaded.backend.precision,
         "threads": getattr(own.loaded.backend, "threads", None),
         "step_bytes": own.loaded.weights.step_bytes,
     }

@@ -72,13 +72,19 @@ HeldSource hold_source(int type, Bytes data, int rows, int columns) {
   return {std::move(data), std::move(source)};
 }
 
+Precision to_precision(const std::string& name) {
+  require(name == "a8" || name == "a16", "a precision is a8 or a16, not " + name);
+  return name == "a8" ? Precision::a8 : Precision::a16;
+}
+
 struct Builder {
   Program program;
   std::vector<Halves> kept;
   std::vector<Bytes> sources;
   bool taken = false;
 
-  explicit Builder(const std::string& isa) : program(level(isa)) {}
+  Builder(const std::string& isa, const std::string& precision)
+      : program(level(isa), to_precision(precision)) {}
 
   Program& open() {
     require(!taken, "this builder's program was made already");
@@ -303,7 +309,7 @@ void bind_builder(nb::module_& module) {
       .value("silu", Activation::silu)
       .value("gelu_tanh", Activation::gelu_tanh);
   nb::class_<Builder>(module, "ProgramBuilder")
-      .def(nb::init<const std::string&>(), "isa"_a)
+      .def(nb::init<const std::string&, const std::string&>(), "isa"_a, "precision"_a = "a8")
       .def("value", [](Builder& self, int width, bool all_rows) {
         return self.open().value(width, all_rows ? RowSet::all : RowSet::logits);
       }, "width"_a, "all_rows"_a)

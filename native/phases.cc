@@ -61,17 +61,19 @@ void ProductPhase::strip(const Frame& frame, const Product& product, int strip, 
   const int column = strip * kStripRows;
   const int width = std::min(kStripRows, weight.rows - column);
   const int count = frame.count(set_);
+  const auto multiply =
+      precision_ == Precision::a8 ? matmul.multiply : matmul.multiply_planes;
   for (int first = 0; first < count; first += kBlockRows) {
     const int rows = std::min(kBlockRows, count - first);
     const int block = first / kBlockRows;
     const float* result = tile;
-    matmul.multiply(weight.type, weight.strip(strip), weight.columns,
-                    block_of(frame, product.activations, block), rows, tile);
+    multiply(weight.type, weight.strip(strip), weight.columns,
+             block_of(frame, product.activations, block), rows, tile);
     if (product.up != nullptr) {
       float* up = tile + kBlockRows * kStripRows;
       float* gated = up + kBlockRows * kStripRows;
-      matmul.multiply(product.up->type, product.up->strip(strip), product.up->columns,
-                      block_of(frame, product.up_activations, block), rows, up);
+      multiply(product.up->type, product.up->strip(strip), product.up->columns,
+               block_of(frame, product.up_activations, block), rows, up);
       frame.level->vectors->gated(product.activation, tile, up, rows * kStripRows, gated);
       result = gated;
     }

@@ -48,8 +48,8 @@ struct Product {
 // Item = strip of 16 output elements, counted over all products.
 class ProductPhase final : public Phase {
  public:
-  ProductPhase(RowSet set, std::vector<Product> products)
-      : set_(set), products_(std::move(products)) {}
+  ProductPhase(RowSet set, Precision precision, std::vector<Product> products)
+      : set_(set), precision_(precision), products_(std::move(products)) {}
   int items(const Frame& frame) const override;
   int grain(const Frame& frame) const override;
   void run(const Frame& frame, int first, int last, int thread) const override;
@@ -61,6 +61,7 @@ class ProductPhase final : public Phase {
   void strip(const Frame& frame, const Product& product, int strip, float* tile) const;
 
   RowSet set_;
+  Precision precision_;
   std::vector<Product> products_;
 };
 

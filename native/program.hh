@@ -30,7 +30,7 @@ struct Member {
 
 class Program {
  public:
-  explicit Program(const Level& level) : level(&level) {}
+  Program(const Level& level, Precision precision) : level(&level), precision(precision) {}
   Program(Program&&) = default;
   Program(const Program&) = delete;
 
@@ -67,6 +67,7 @@ class Program {
   };
 
   const Level* level;
+  Precision precision;  // of every product, whatever the row count
   std::vector<Extent> buffers;
   std::vector<Node> nodes;
   std::vector<std::unique_ptr<Phase>> phases;

@@ -12,15 +12,26 @@ const char* kind_name(ActivationKind kind) {
       return "int8_per_32";
     case ActivationKind::int8_per_256:
       return "int8_per_256";
+    case ActivationKind::planes_per_32:
+      return "planes_per_32";
+    case ActivationKind::planes_per_256:
+      return "planes_per_256";
   }
   return "unknown";
+}
+
+// As dispatch names its kernels: a type whose activations are two planes says so.
+std::string product_label(const Matrix& weight, Precision precision) {
+  const WeightTraits& traits = *weight_traits(weight.type);
+  const bool planes = activation_kind(weight.type, precision) != traits.activation;
+  return std::string("matmul/") + traits.name + (planes ? "-a16" : "");
 }
 
 }  // namespace
 
 int Program::prepared(int x, const Matrix& weight) {
   check_read(x, weight.columns, "x");
-  const ActivationKind kind = weight_traits(weight.type)->activation;
+  const ActivationKind kind = activation_kind(weight.type, precision);
   const auto key = std::make_pair(x, static_cast<int>(kind));
   const auto found = prepared_.find(key);
   if (found != prepared_.end()) return found->second;
@@ -43,8 +54,7 @@ Product Program::product(const Member& member, int x) {
   std::vector<int> reads{activations};
   if (member.residual >= 0) reads.push_back(check_read(member.residual, rows, "residual"));
   check_write(member.out, rows, set);
-  const std::string label = std::string("matmul/") + weight_traits(member.weight->type)->name;
-  const int made = node(path(label), reads, member.out, set);
+  const int made = node(path(product_label(*member.weight, precision)), reads, member.out, set);
   return {made, member.out, member.weight, activations, member.bias, member.residual};
 }
 
@@ -54,7 +64,7 @@ void Program::place_products(RowSet set, std::vector<Product> products) {
     for (const int read : nodes[product.node].reads) touch(read, index);
     touch(product.out, index);
   }
-  phases.push_back(std::make_unique<ProductPhase>(set, std::move(products)));
+  phases.push_back(std::make_unique<ProductPhase>(set, precision, std::move(products)));
   open_ = nullptr;
 }
 
@@ -74,8 +84,7 @@ void Program::gated_linear(int out, int x, std::shared_ptr<const Matrix> gate,
   made.up_activations = up_activations;
   made.activation = activation;
   nodes[made.node].reads.push_back(up_activations);
-  const std::string label = std::string("matmul/") + weight_traits(up->type)->name;
-  made.up_node = node(path(label), {up_activations}, out, buffers[x].set);
+  made.up_node = node(path(product_label(*up, precision)), {up_activations}, out, buffers[x].set);
   std::vector<Product> products;
   products.push_back(std::move(made));
   place_products(buffers[x].set, std::move(products));

@@ -28,17 +28,30 @@ enum class WeightType : int {
 constexpr int kStripRows = 16;
 
 // Rows of activations are prepared once per input vector and shared by every matrix that reads it.
-enum class ActivationKind : int { float32 = 0, int8_per_32 = 1, int8_per_256 = 2 };
+// The last two hold two int8 planes a row (kernels/planes.hh).
+enum class ActivationKind : int {
+  float32 = 0,
+  int8_per_32 = 1,
+  int8_per_256 = 2,
+  planes_per_32 = 3,
+  planes_per_256 = 4,
+};
+
+// Bits of the activations that quantised weights meet; float weights take float32 at either.
+enum class Precision : int { a8 = 0, a16 = 1 };
 
 struct WeightTraits {
   const char* name;
   int block_elements;
   int block_bytes;
-  ActivationKind activation;
+  ActivationKind activation;  // at a8
 };
 
 // nullptr when no native kernel exists for the type.
 const WeightTraits* weight_traits(WeightType type);
+
+// What rows are prepared to for a type with a native kernel.
+ActivationKind activation_kind(WeightType type, Precision precision);
 
 // Bytes of one repacked strip of 16 rows (a multiple of 64).
 size_t strip_bytes(WeightType type, int columns);
@@ -67,6 +80,10 @@ struct MatmulKernels {
 
   // out[columns] = one GGUF row, dequantised.
   void (*dequantise_source)(WeightType type, const uint8_t* source_row, int columns, float* out);
+
+  // As `multiply` for activations of Precision::a16: two planes a row for quantised types.
+  void (*multiply_planes)(WeightType type, const uint8_t* strip, int columns,
+                          const void* activations, int rows, float* tile);
 };
 
 const MatmulKernels& matmul_kernels_portable();

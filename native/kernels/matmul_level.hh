@@ -11,6 +11,7 @@
 #include "kernels/lane_codes.hh"
 #include "kernels/group_sums.hh"
 #include "kernels/rows.hh"
+#include "kernels/planes.hh"
 #include "kernels/float_weights.hh"
 #include "kernels/f32.hh"
 #include "kernels/f16.hh"
@@ -57,6 +58,12 @@ void prepare(ActivationKind kind, const float* x, size_t stride, int rows, int c
     case ActivationKind::int8_per_256:
       return prepare_rows<Isa, ActivationBlock256, 256>(x, stride, rows, columns, first, last,
                                                         activations);
+    case ActivationKind::planes_per_32:
+      return prepare_plane_rows<Isa, ActivationBlock32, 32>(x, stride, rows, columns, first, last,
+                                                            activations);
+    case ActivationKind::planes_per_256:
+      return prepare_plane_rows<Isa, ActivationBlock256, 256>(x, stride, rows, columns, first,
+                                                              last, activations);
   }
   abort();
 }
@@ -70,6 +77,19 @@ void multiply(WeightType type, const uint8_t* strip, int columns, const void* ac
       multiply_float_strip<Isa, Type>(strip, columns, activations, rows, tile);
     } else {
       multiply_strip<Isa, Type>(strip, columns, activations, rows, tile);
+    }
+  });
+}
+
+template <class Isa>
+void multiply_planes(WeightType type, const uint8_t* strip, int columns, const void* activations,
+                     int rows, float* tile) {
+  visit_type(type, [&](auto trait) {
+    using Type = decltype(trait);
+    if constexpr (Type::kBlockElements == 1) {
+      multiply_float_strip<Isa, Type>(strip, columns, activations, rows, tile);
+    } else {
+      multiply_plane_strip<Isa, Type>(strip, columns, activations, rows, tile);
     }
   });
 }
@@ -122,5 +142,5 @@ inline void dequantise_source(WeightType type, const uint8_t* source_row, int co
 template <class Isa>
 constexpr MatmulKernels kernels_of() {
   return {Isa::kName,        prepare<Isa>,     multiply<Isa>, repack,
-          dequantise_packed, dequantise_source};
+          dequantise_packed, dequantise_source, multiply_planes<Isa>};
 }

@@ -53,9 +53,9 @@ INLINE int32_t zero_point(int offset, PairSums sums) {
   return Isa::pack_offset(-offset * sums.first, -offset * sums.second);
 }
 
+// Fills in what a record holds beside its codes and scale.
 template <class Isa>
-INLINE void prepare_block(const float* x, ActivationBlock32* out) {
-  out->scale = quantise(x, 32, out->codes);
+INLINE void add_sums(ActivationBlock32* out) {
   const PairSums sums = pair_sums(out->codes, 32);
   const int sum = sums.first + sums.second;
   out->scaled_sum = out->scale * static_cast<float>(sum);
@@ -70,8 +70,7 @@ INLINE uint32_t pack_pair(int low, int high) {
 }
 
 template <class Isa>
-INLINE void prepare_block(const float* x, ActivationBlock256* out) {
-  out->scale = quantise(x, 256, out->codes);
+INLINE void add_sums(ActivationBlock256* out) {
   int sums[8];
   for (int g = 0; g < 8; ++g) {
     const PairSums first = pair_sums(out->codes + g * 32, 16);
@@ -86,6 +85,12 @@ INLINE void prepare_block(const float* x, ActivationBlock256* out) {
     const int g = p / 2 * 4 + p % 2;
     out->sums[p] = pack_pair(sums[g], sums[g + 2]);
   }
+}
+
+template <class Isa, class Block>
+INLINE void prepare_block(const float* x, Block* out) {
+  out->scale = quantise(x, sizeof(out->codes), out->codes);
+  add_sums<Isa>(out);
 }
 
 template <class Isa, class Block, int kElements>

@@ -102,9 +102,12 @@ Member = tuple[int, Matrix, NDArray[np.float32] | None, int | None]
 """(out, weight, bias, residual value)."""
 
 class ProgramBuilder:
-    """One method per op of ``slipstream.graph``, in execution order; values are numbers."""
+    """One method per op of ``slipstream.graph``, in execution order; values are numbers.
 
-    def __init__(self, isa: str) -> None: ...
+    ``precision`` is ``a8`` or ``a16``, for every product of the program.
+    """
+
+    def __init__(self, isa: str, precision: str = "a8") -> None: ...
     def value(self, width: int, all_rows: bool) -> int: ...
     def group(self, keys: NDArray[np.uint16], values: NDArray[np.uint16]) -> None:
         """A layer group: ``[layers, pages, kv_heads, 64, head_dim]``, kept alive."""

@@ -100,4 +100,4 @@ def open_backend(options: ModelOptions) -> Backend:
         return ReferenceBackend()
     from slipstream.backends.cpu import CpuBackend
 
-    return CpuBackend(options.isa, options.threads)
+    return CpuBackend(options.isa, options.threads, options.precision)

@@ -48,7 +48,7 @@ class Compiler:
     def __init__(self, weights: CpuWeights, memory: AttentionMemory, isa: str) -> None:
         self._weights = weights
         self._memory = memory
-        self._builder = _native.ProgramBuilder(isa)
+        self._builder = _native.ProgramBuilder(isa, weights.plan.precision)
         self._numbers: dict[int, int] = {}
         self.inputs: list[str] = []
         self.outputs: dict[str, Value] = {}

@@ -69,6 +69,25 @@ def round_activations(x: Floats, block: int) -> Floats:
     return out.reshape(x.shape)
 
 
+def round_activations_twice(x: Floats, block: int) -> Floats:
+    """``[2 * rows, elements]``: the hi and the lo plane of each row (native/kernels/planes.hh).
+
+    hi is ``round_activations``; with t = x * (127 / max |x|) in float32 and code = rint(t), lo has
+    the codes rint(254 * (t - code)) and 1/254 of the scale.
+    """
+    blocks = x.reshape(len(x), -1, block)
+    largest = np.abs(blocks).max(axis=-1, keepdims=True)
+    coded = np.isfinite(largest) & (largest >= np.float32(SMALLEST_MAXIMUM))
+    safe = np.where(coded, largest, np.float32(1))
+    exact = blocks * (np.float32(127) / safe)
+    codes = np.rint((exact - np.rint(exact)) * np.float32(254))
+    scale = safe / np.float32(127) / np.float32(254)
+    out = np.empty((2 * len(x), x.shape[1]), np.float32)
+    out[::2] = round_activations(x, block)
+    out[1::2] = np.where(coded, codes * scale, np.float32(0)).reshape(x.shape)
+    return out
+
+
 def store_half(
     x: Floats, pages: NDArray[np.uint16], table: NDArray[np.int32], layout: KeyLayout
 ) -> None:

@@ -86,6 +86,10 @@ class Backend(Protocol):
     name: str
     row_invariant: Mapping[str, bool]  # per op kind: does design.md's row law hold
 
+    @property
+    def precision(self) -> str:
+        """Of the activations that quantised weights meet: a8, a16 or float32."""
+
     def load(self, file: GGUFFile, graph: Graph, progress: Progress | None = None) -> Weights: ...
 
     def compile(self, graph: Graph, weights: Weights, memory: Memory) -> Program: ...

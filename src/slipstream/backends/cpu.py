@@ -33,6 +33,7 @@ from slipstream.graph import (
 from slipstream.machine import default_threads
 from slipstream.memory.attention import AttentionMemory
 from slipstream.memory.base import Memory
+from slipstream.options import Precision
 from slipstream.quants import QUANT_TYPES
 
 try:
@@ -90,9 +91,10 @@ class CpuBackend:
     Args:
         isa: instruction-set level; None = ``SLIPSTREAM_ISA`` or the best one that is backed.
         threads: worker threads, the calling one included; None = one per physical core.
+        precision: of the activations that quantised weights meet.
 
     Attributes:
-        isa, threads: the ones in use.
+        isa, threads, precision: the ones in use.
         isa_reason: why that level.
 
     Raises:
@@ -102,7 +104,10 @@ class CpuBackend:
     name = "cpu"
     row_invariant: Mapping[str, bool] = {kind.__name__: True for kind in ROW_INVARIANT}
 
-    def __init__(self, isa: str | None = None, threads: int | None = None) -> None:
+    def __init__(
+        self, isa: str | None = None, threads: int | None = None, precision: Precision = "a8"
+    ) -> None:
+        self.precision: Precision = precision
         self.isa, self.isa_reason = cpu_level(isa)
         try:
             self._pool = _native.Pool(default_threads() if threads is None else threads)
@@ -131,10 +136,21 @@ class CpuBackend:
             ModelFileError: a scale is NaN or infinite.
             UnsupportedError: a tensor's type is not run.
             OutOfMemoryError: the weights do not fit.
+            BackendError: the plan is of another precision.
         """
-        plan = plan or select(graph, self.isa, native_types())
+        plan = plan or self.plan(graph)
+        if plan.precision != self.precision:
+            raise BackendError(
+                f"a plan at {self.precision}, the backend's precision",
+                f"one at {plan.precision}",
+                "Give the plan and the backend the same precision.",
+            )
         plan.require_complete()
         return Loader(file, graph, self._pool, plan, progress).load()
+
+    def plan(self, graph: Graph) -> Plan:
+        """What ``load`` chooses."""
+        return select(graph, self.isa, native_types(), precision=self.precision)
 
     def compile(self, graph: Graph, weights: Weights, memory: Memory) -> CpuProgram:
         """Bind a graph to weights and a memory.

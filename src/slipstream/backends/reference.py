@@ -41,6 +41,7 @@ from slipstream.graph import (
 from slipstream.memory.attention import AttentionMemory
 from slipstream.memory.base import Memory
 from slipstream.models.base import weight_data
+from slipstream.options import Precision
 from slipstream.quants import quant_type
 
 PIECE_BYTES: Final = 64 << 20
@@ -53,6 +54,8 @@ class ReferenceBackend:
     Args:
         integer_activations: round the inputs of quantised mat-muls to int8 per block of 32, or of
             256 for K-quants, as the native kernels do; otherwise they stay float32.
+        precision: of integer activations: a8 rounds them to int8, a16 to two int8 planes whose
+            products are added.
         kept_bytes: dequantised weights kept between steps.
     """
 
@@ -62,8 +65,14 @@ class ReferenceBackend:
         for kind in get_args(Op)
     }
 
-    def __init__(self, *, integer_activations: bool = False, kept_bytes: int = KEPT_BYTES) -> None:
-        self._integer_activations = integer_activations
+    def __init__(
+        self,
+        *,
+        integer_activations: bool = False,
+        precision: Precision = "a8",
+        kept_bytes: int = KEPT_BYTES,
+    ) -> None:
+        self.precision: str = precision if integer_activations else "float32"
         self._kept_bytes = kept_bytes
 
     def load(
@@ -86,7 +95,7 @@ class ReferenceBackend:
                 f"{type(weights).__name__} and {type(memory).__name__}",
                 "Load the weights with the backend that compiles the graph.",
             )
-        return ReferenceProgram(graph, weights, memory, self._integer_activations)
+        return ReferenceProgram(graph, weights, memory, self.precision)
 
 
 def _step_bytes(file: GGUFFile, graph: Graph) -> int:
@@ -102,13 +111,13 @@ class ReferenceProgram:
         graph: Graph,
         weights: ReferenceWeights,
         memory: AttentionMemory,
-        integer_activations: bool,
+        precision: str,
     ) -> None:
         self.graph = graph
         self.memory: Memory = memory
         self._attention_memory = memory
         self._weights = weights
-        self._integer_activations = integer_activations
+        self._precision = precision
         self._calls: Counter[str] = Counter()
         self._last_reader = {
             value.index: at for at, op in enumerate(graph.ops) for value in reads(op)
@@ -126,7 +135,7 @@ class ReferenceProgram:
         unknown = step.hidden - set(self.graph.outputs())
         if unknown:
             raise ValueError(f"no output is named {sorted(unknown)[0]!r}")
-        pass_ = _Pass(self._weights, self._attention_memory, step, self._integer_activations)
+        pass_ = _Pass(self._weights, self._attention_memory, step, self._precision)
         # what a hostile file makes of its numbers is judged where logits are sampled
         with np.errstate(over="ignore", invalid="ignore"):
             self._run_ops(pass_)
@@ -153,14 +162,14 @@ class _Pass:
         weights: ReferenceWeights,
         memory: AttentionMemory,
         step: Step,
-        integer_activations: bool,
+        precision: str,
     ) -> None:
         self.values: dict[int, Floats] = {}
         self.outputs: dict[str, Floats] = {}
         self._weights = weights
         self._memory = memory
         self._step = step
-        self._integer_activations = integer_activations
+        self._precision = precision
         self._layout = memory.layout(step.sequences, step.parents)
 
     def run(self, op: Op) -> None:
@@ -249,8 +258,16 @@ class _Pass:
     def _product(self, x: Floats, weight: Weight) -> Floats:
         """x @ weight.T, float32 ``[rows, weight.rows]``."""
         kind = quant_type(weight.type_id, weight.name)
-        if self._integer_activations and kind.block_elements > 1:
-            x = arithmetic.round_activations(x, kind.block_elements)
+        if kind.block_elements > 1:
+            if self._precision == "a16":
+                planes = arithmetic.round_activations_twice(x, kind.block_elements)
+                out = self._plain_product(planes, weight)
+                return out[::2] + out[1::2]
+            if self._precision == "a8":
+                x = arithmetic.round_activations(x, kind.block_elements)
+        return self._plain_product(x, weight)
+
+    def _plain_product(self, x: Floats, weight: Weight) -> Floats:
         out = np.empty((len(x), weight.rows), np.float32)
         piece = max(1, PIECE_BYTES // (4 * weight.columns))
         for first in range(0, weight.rows, piece):

@@ -9,6 +9,7 @@ from slipstream.cli.flags import add_flags, options
 from slipstream.cli.identity import identity
 from slipstream.cli.numbers import whole_number
 from slipstream.cli.output import add_json, print_json, progress_bar
+from slipstream.cli.statistics import precision_line
 from slipstream.options import ModelOptions
 
 
@@ -34,6 +35,7 @@ def execute(arguments: argparse.Namespace) -> None:
     print(f"prefill of {prompt} tokens: {rates.prefill_tok_s:.1f} tokens/s")
     print(f"decode of {count} tokens: {rates.decode_tok_s:.1f} tokens/s")
     print(f"medians of {rounds} rounds; largest - smallest = {100 * rates.spread:.0f} % of decode")
+    print(precision_line(loaded.backend.precision))
     if arguments.json:
         measured = {"prompt": prompt, "count": count, "rounds": rounds, **asdict(rates)}
         print_json({**identity(model_options, loaded), **measured})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ from slipstream.cli.flags import add_flags, options
 from slipstream.cli.identity import identity
 from slipstream.cli.numbers import parse_row_counts, whole_number
 from slipstream.cli.output import add_json, print_json, progress_bar, table
-from slipstream.options import ModelOptions
+from slipstream.cli.statistics import precision_line
+from slipstream.options import ModelOptions, Precision
 
 if TYPE_CHECKING:
     from slipstream.loading import LoadedModel
@@ -45,8 +47,8 @@ def execute(arguments: argparse.Namespace) -> None:
     with progress_bar("passes") as progress:
         costs = row_costs(loaded, counts, depth=depth, rounds=rounds, progress=progress)
     machine = _better(before, _probe(model_options, record))
-    limits = [_limit_ms(machine, loaded, cost.rows) for cost in costs]
-    _print(costs, limits, machine, record["threads"])
+    limits = [_limit_ms(machine, loaded, cost.rows, model_options.precision) for cost in costs]
+    _print(costs, limits, machine, record)
     if arguments.json:
         rows = [
             {**asdict(cost), "limit_ms": limit} for cost, limit in zip(costs, limits, strict=True)
@@ -65,7 +67,7 @@ def _print(
     costs: list[RowCost],
     limits: list[float | None],
     machine: MachineProbe | None,
-    threads: int | None,
+    record: Mapping[str, Any],
 ) -> None:
     lines = [
         [
@@ -79,11 +81,12 @@ def _print(
         for cost, limit in zip(costs, limits, strict=True)
     ]
     print(table(_HEADER, lines, text=0))
+    print(precision_line(record["precision"]))
     print("ms: median of the rounds; ratio: to the first; spread: (largest - smallest) / median")
     if machine is not None:
         print(
             f"limit: the slower of reading the weights ({machine.read_gb_s:.1f} GB/s here) and "
-            f"multiplying ({machine.peak_gmac_s:.0f} GMAC/s), {threads} threads"
+            f"multiplying ({machine.peak_gmac_s:.0f} GMAC/s), {record['threads']} threads"
         )
 
 
@@ -107,9 +110,12 @@ def _better(a: MachineProbe | None, b: MachineProbe | None) -> MachineProbe | No
     )
 
 
-def _limit_ms(machine: MachineProbe | None, loaded: LoadedModel, rows: int) -> float | None:
+def _limit_ms(
+    machine: MachineProbe | None, loaded: LoadedModel, rows: int, precision: Precision
+) -> float | None:
     from slipstream.dispatch.structure import step_weights
 
     if machine is None:
         return None
-    return machine.limit_ms(rows, loaded.weights.step_bytes, step_weights(loaded.graph))
+    products = step_weights(loaded.graph, precision)
+    return machine.limit_ms(rows, loaded.weights.step_bytes, products)

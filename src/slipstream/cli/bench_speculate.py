@@ -14,6 +14,7 @@ from slipstream.cli.flags import add_flags, options
 from slipstream.cli.identity import identity
 from slipstream.cli.numbers import whole_number
 from slipstream.cli.output import ProgressCallback, add_json, print_json, progress_bar, table
+from slipstream.cli.statistics import precision_line
 from slipstream.errors import OptionError
 from slipstream.options import ModelOptions, SpeculationOptions
 
@@ -74,6 +75,7 @@ def execute(arguments: argparse.Namespace) -> int:
     every = [sample for group in samples.values() for sample in group]
     summaries.append(summarise("all", method, every))
     _print(model_options.model, method, summaries)
+    print(precision_line(model.loaded.backend.precision))
     if arguments.json:
         head = {**identity(model_options, model.loaded), "method": method, "options": chosen}
         print_json({**head, "summaries": [asdict(summary) for summary in summaries]})

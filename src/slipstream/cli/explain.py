@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from slipstream.cli.flags import add_flags, options
 from slipstream.cli.numbers import parse_row_count
 from slipstream.cli.output import add_json, print_json, printable, table
-from slipstream.cli.statistics import exact_line, note_lines
+from slipstream.cli.statistics import exact_line, note_lines, precision_line
 from slipstream.errors import OptionError
 from slipstream.options import ModelOptions
 
@@ -74,7 +74,7 @@ def _predict(
 
     isa, why = cpu_level(model_options.isa)
     chosen = load_policy(policy)
-    plan = select(graph, isa, native_types(), chosen)
+    plan = select(graph, isa, native_types(), chosen, model_options.precision)
     choices = [row for rows in classes for row in plan.rows(rows)]
     groups = group_choices(choices)
     varying = varying_ops(CpuBackend.row_invariant, graph)
@@ -82,10 +82,11 @@ def _predict(
     _print_groups(groups)
     backing = chosen.levels[isa]
     print(f"status: what is on record ({backing.chip}, {backing.date}), not a test of this machine")
-    for line in [*note_lines(plan.notes()), exact_line(varying)]:
+    precision = precision_line(plan.precision)
+    for line in [precision, *note_lines(plan.notes()), exact_line(varying)]:
         print(printable(line))
     head = {"model": model_options.model, "backend": "cpu", "isa": isa, "isa_reason": why}
-    head["policy"] = policy
+    head |= {"policy": policy, "precision": plan.precision}
     rest = {"exact": not varying, "varying_ops": varying, "notes": plan.notes()}
     rows = [group.to_mapping() for group in groups]
     paths = frozenset(f"{row.kernel}/{row.rows.name}" for row in choices if row.kernel)
@@ -97,8 +98,10 @@ def _reference(model: str, graph: Graph) -> dict[str, Any]:
     from slipstream.backends.reference import ReferenceBackend
 
     varying = varying_ops(ReferenceBackend.row_invariant, graph)
-    print(f"{model} on the reference backend\n\n{_NUMPY}\n{exact_line(varying)}")
+    print(f"{model} on the reference backend\n\n{_NUMPY}")
+    print(f"{precision_line('float32')}\n{exact_line(varying)}")
     head = {"model": model, "backend": "reference", "isa": "numpy", "isa_reason": _NUMPY}
+    head["precision"] = "float32"
     rest = {"exact": not varying, "varying_ops": varying, "notes": ()}
     return head | rest | {"rows": [], "observed": None}
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def identity(model_options: ModelOptions, loaded: LoadedModel) -> dict[str, Any]:
-    """Plain values: date, model, backend, instruction-set level, threads."""
+    """Plain values: date, model, backend, instruction-set level, precision, threads."""
     return {
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "model": model_options.model,

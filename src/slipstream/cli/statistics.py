@@ -18,7 +18,8 @@ def caveats(loaded: LoadedModel) -> list[str]:
     """What a model's user should know: fallbacks, and ops whose bits depend on the step's rows."""
     record = backend_record(loaded)
     varying = record["varying_ops"]
-    return [*note_lines(record["notes"]), *([exact_line(varying)] if varying else [])]
+    named = [precision_line(record["precision"])] if record["precision"] == "a16" else []
+    return [*named, *note_lines(record["notes"]), *([exact_line(varying)] if varying else [])]
 
 
 def backend_record(loaded: LoadedModel) -> dict[str, Any]:
@@ -30,10 +31,17 @@ def backend_record(loaded: LoadedModel) -> dict[str, Any]:
         "backend": loaded.backend.name,
         "isa": getattr(loaded.backend, "isa", "numpy"),
         "isa_reason": getattr(loaded.backend, "isa_reason", "the reference backend has no levels"),
+        "precision": loaded.backend.precision,
         "exact": not varying,
         "varying_ops": varying,
         "notes": getattr(loaded.weights, "notes", ()),
     }
+
+
+def precision_line(precision: str) -> str:
+    """What the activations of quantised weights are rounded to."""
+    words = {"a8": "int8", "a16": "two int8 planes", "float32": "not rounded"}
+    return f"precision: {precision} (activations {words[precision]})"
 
 
 def exact_line(varying: Sequence[str]) -> str:

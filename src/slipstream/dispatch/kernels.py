@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from slipstream.dispatch.policy import Policy, Status
+from slipstream.dispatch.structure import activation_planes
 from slipstream.graph import (
     Add,
     Attention,
@@ -24,6 +25,7 @@ from slipstream.graph import (
     Softcap,
     Weight,
 )
+from slipstream.options import Precision
 from slipstream.quants import QUANT_TYPES, quant_type, type_name
 
 F32: Final = 0
@@ -65,16 +67,23 @@ class NativeType:
     step; rows beyond the pass size of the level (``PASS_ROWS``) are further passes over the same
     chunk of a strip. ``preferred`` does not depend on the row count: the kernel cuts rows into
     passes by itself, and no measurement names a row count from which another kernel would win.
+    At a16 a row of activations is two int8 planes, hence two rows of the same kernel.
     """
 
     kind: type[Weighted]
     isa: str
     status: Status
     type_id: int
+    precision: Precision = "a8"
 
     @property
     def name(self) -> str:
-        return f"{FAMILIES[self.kind]}/{type_name(self.type_id)}/{self.isa}"
+        planes = "-a16" if self.kind is Linear and self._planes == 2 else ""
+        return f"{FAMILIES[self.kind]}/{type_name(self.type_id)}{planes}/{self.isa}"
+
+    @property
+    def _planes(self) -> int:
+        return activation_planes(self.type_id, self.precision)
 
     def eligible(self, op: Op) -> str | None:
         if not isinstance(op, self.kind) or op.weight.type_id != self.type_id:
@@ -87,7 +96,9 @@ class NativeType:
     def reason(self, op: Op, rows: int) -> str:  # noqa: ARG002
         if isinstance(op, Embed):
             return "native type; row by row"
-        return f"native type; one kernel; {_passes(self.isa, self.type_id)}"
+        return f"native type; one kernel; {_activations(self.type_id, self.precision)}; " + _passes(
+            self.isa, self.type_id, self._planes
+        )
 
     def stored(self, op: Op) -> int | None:  # noqa: ARG002
         return self.type_id
@@ -130,12 +141,21 @@ PASS_ROWS: Final[Mapping[str, tuple[int, int, int]]] = MappingProxyType(
 """Most rows of a pass (native/isa/dot_*.hh): alone, among several, of a float type."""
 
 
-def _passes(isa: str, type_id: int) -> str:
+def _activations(type_id: int, precision: Precision) -> str:
+    if quant_type(type_id, "").block_elements == 1:
+        return "float weights take float32 activations at any precision"
+    if precision == "a8":
+        return "a8: int8 activations"
+    return "a16: activations are two int8 planes, so each row counts as two"
+
+
+def _passes(isa: str, type_id: int, planes: int) -> str:
     alone, among, floats = PASS_ROWS[isa]
     if quant_type(type_id, "").block_elements == 1:
         alone = among = floats
+    rows = "rows" if planes == 1 else "such rows"
     return (
-        f"up to {alone} rows in one pass; more rows are passes of at most {among} "
+        f"up to {alone} {rows} in one pass; more rows are passes of at most {among} "
         "over the same strip while it is in cache"
     )
 
@@ -198,12 +218,18 @@ def block_mismatch(weight: Weight) -> str | None:
     return None
 
 
-def cpu_kernels(isa: str, native_types: Collection[int], policy: Policy) -> tuple[Kernel, ...]:
+def cpu_kernels(
+    isa: str, native_types: Collection[int], policy: Policy, precision: Precision = "a8"
+) -> tuple[Kernel, ...]:
     """The kernels of one instruction-set level, in order of preference."""
     status, types = policy.levels[isa], frozenset(native_types)
     kinds: tuple[type[Weighted], ...] = (Linear, Embed)
     return (
-        *(NativeType(kind, isa, status, type_id) for kind in kinds for type_id in sorted(types)),
+        *(
+            NativeType(kind, isa, status, type_id, precision)
+            for kind in kinds
+            for type_id in sorted(types)
+        ),
         *(Expanded(kind, isa, status, types) for kind in kinds),
         *(OnlyKernel(kind, f"{name}/{isa}", status) for kind, name in ROW_LOCAL.items()),
         *(OnlyKernel(kind, name, status) for kind, name in COPIES.items()),

@@ -27,6 +27,7 @@ from slipstream.graph import (
     Output,
     Weight,
 )
+from slipstream.options import Precision
 
 
 @dataclass(frozen=True)
@@ -81,10 +82,16 @@ class PlanRow:
 
 @dataclass(frozen=True)
 class Plan:
-    """The choice for every op of a graph at every row class."""
+    """The choice for every op of a graph at every row class.
+
+    Attributes:
+        precision: of the activations of every product, whatever the row count: a mode that changed
+            with the rows of a step would break row invariance.
+    """
 
     isa: str
     choices: tuple[PlanRow, ...]
+    precision: Precision = "a8"
 
     def rows(self, row_class: RowClass | None = None) -> tuple[PlanRow, ...]:
         """All choices, or those of one row class, in graph order."""
@@ -134,27 +141,32 @@ class Plan:
 
 
 def select(
-    graph: Graph, isa: str, native_types: Collection[int], policy: Policy | None = None
+    graph: Graph,
+    isa: str,
+    native_types: Collection[int],
+    policy: Policy | None = None,
+    precision: Precision = "a8",
 ) -> Plan:
     """The plan of a graph on one instruction-set level.
 
     Args:
         isa: a level of the policy, such as ``avx2``.
         native_types: GGML ids with a native kernel.
+        precision: of activations.
 
     Raises:
         OptionError: the policy does not know the level.
     """
     policy = policy or load_policy("cpu")
     _check_known(isa, policy)
-    kernels = cpu_kernels(isa, native_types, policy)
+    kernels = cpu_kernels(isa, native_types, policy, precision)
     choices = (
         _choose(at, type(op).__name__, part, rows, kernels)
         for at, op in enumerate(graph.ops)
         for part in _parts(op)
         for rows in ROW_CLASSES
     )
-    return Plan(isa, tuple(choices))
+    return Plan(isa, tuple(choices), precision)
 
 
 Verify = Callable[[str], str | None]

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import fields
 
 from slipstream.graph import GatedLinear, Graph, Linear, LinearGroup, Op, Value, Weight
+from slipstream.options import Precision
+from slipstream.quants import quant_type
 
 
 def reads(op: Op) -> tuple[Value, ...]:
@@ -41,6 +43,15 @@ def reader_counts(graph: Graph) -> Counter[int]:
     return Counter(value.index for op in graph.ops for value in reads(op))
 
 
-def step_weights(graph: Graph) -> int:
-    """Weights that one row of a step is multiplied by."""
-    return sum(weight.rows * weight.columns for op in graph.ops for weight in matrices(op))
+def activation_planes(type_id: int, precision: Precision) -> int:
+    """Int8 planes that one row is multiplied as: two of a16, none (so 1 row) of float weights."""
+    return 2 if precision == "a16" and quant_type(type_id, "").block_elements > 1 else 1
+
+
+def step_weights(graph: Graph, precision: Precision = "a8") -> int:
+    """Weights that one row of a step is multiplied by; twice those that meet two planes."""
+    return sum(
+        weight.rows * weight.columns * activation_planes(weight.type_id, precision)
+        for op in graph.ops
+        for weight in matrices(op)
+    )
