@@ -6,7 +6,7 @@ import json
 import os
 import pty
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -90,6 +90,25 @@ def test_levels_that_are_not_here(
     words += [] if option is None else [f"--isa={option}"]
     variables = {} if environment is None else {"SLIPSTREAM_ISA": environment}
     refused(slipstream(verb, tiny, *words, **variables), *parts)
+
+
+@pytest.mark.parametrize("verb", ["run", "explain"])
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--precision", "a4"), ("`--precision` one of a8, a16", "`a4`")),
+        (("--precision", ""), ("`--precision` one of a8, a16", "``")),
+        (
+            ("--precision", "a16", "--backend", "reference"),
+            ("no `--precision` with `--backend` reference", "float32"),
+        ),
+    ],
+)
+def test_precisions_that_are_not_run(
+    slipstream: Command, tiny: Path, verb: str, words: Sequence[str], parts: Sequence[str]
+) -> None:
+    prompt = ["-p", "a"] if verb == "run" else []
+    refused(slipstream(verb, tiny, *prompt, *words), *parts)
 
 
 @pytest.mark.native

@@ -24,6 +24,7 @@ from slipstream.backends.cpu import CpuBackend
 from slipstream.backends.reference import ReferenceBackend
 from slipstream.gguf import GGUFFile, open_gguf
 from slipstream.graph import Graph, GraphBuilder, Op, RopeTable, Value
+from slipstream.options import Precision
 from slipstream.quants import quant_type
 
 pytestmark = pytest.mark.native
@@ -152,6 +153,13 @@ def inputs(rows: int) -> dict[str, Floats]:
     return made
 
 
+PRODUCTS = tuple(name for name in OPS if name.startswith("linear_") or name in ("small", "bias"))
+CASES: tuple[tuple[str, Precision], ...] = (
+    *((name, "a8") for name in OPS),
+    *((name, "a16") for name in PRODUCTS),
+)
+
+
 def run(
     backend: Backend, file: GGUFFile, graph: Graph, vectors: dict[str, Floats], chunk: int
 ) -> Floats:
@@ -172,27 +180,37 @@ def graph_of(graphs: OpGraphs, name: str) -> Graph:
     return graphs.finish(builder, OPS[name](builder))
 
 
-@pytest.mark.parametrize("name", OPS)
-def test_bits_of_a_row(name: str, graphs: OpGraphs, file: GGUFFile) -> None:
+@pytest.mark.parametrize(("name", "precision"), CASES)
+def test_bits_of_a_row(name: str, precision: Precision, graphs: OpGraphs, file: GGUFFile) -> None:
     vectors, graph = inputs(300), graph_of(graphs, name)
-    expected = run(CpuBackend("portable", 1), file, graph, vectors, 1)
+    expected = run(CpuBackend("portable", 1, precision), file, graph, vectors, 1)
     assert np.isfinite(expected).all()
     for isa in _native.isa_levels():
         for rows in ROWS:
             some = {key: x[:rows] for key, x in vectors.items()}
-            assert same_bits(run(CpuBackend(isa, 1), file, graph, some, rows), expected[:rows])
+            assert same_bits(
+                run(CpuBackend(isa, 1, precision), file, graph, some, rows), expected[:rows]
+            )
         for threads, chunk in ((2, 300), (3, 64), (5, 7), (1, 64)):
-            found = run(CpuBackend(isa, threads), file, graph, vectors, chunk)
+            found = run(CpuBackend(isa, threads, precision), file, graph, vectors, chunk)
             assert same_bits(found, expected), (isa, threads, chunk)
 
 
-def linear_bound(file: GGUFFile, graphs: OpGraphs, kind: str, x: Floats) -> Floats:
-    """Two roundings of each product (weight and activation are scaled) and its place in the sum."""
+def linear_bound(
+    file: GGUFFile, graphs: OpGraphs, kind: str, x: Floats, precision: Precision
+) -> Floats:
+    """Two roundings of each product (weight and activation are scaled) and its place in the sum.
+
+    At a16 there are two such sums, of planes with |hi| + |lo| <= |x| + max |x| / 127, and one
+    addition.
+    """
+    if precision == "a16":
+        x = np.abs(x) + np.abs(x).max(axis=1, keepdims=True) / np.float32(127)
     weight = graphs.weights[f"{kind}.weight"]
     rows = quant_type(weight.type_id, weight.name).dequantize_rows(
         file.data(weight.name), weight.rows, weight.columns
     )
-    return 2 * (WIDTH + 3) * UNIT * (np.abs(x) @ np.abs(rows).T + 1)
+    return 2 * (WIDTH + 4) * UNIT * (np.abs(x) @ np.abs(rows).T + 1)
 
 
 def attention_bound(vectors: dict[str, Floats]) -> Floats:
@@ -209,14 +227,20 @@ def attention_bound(vectors: dict[str, Floats]) -> Floats:
 
 
 def bound_of(
-    name: str, file: GGUFFile, graphs: OpGraphs, vectors: dict[str, Floats], expected: Floats
+    name: str,
+    precision: Precision,
+    file: GGUFFile,
+    graphs: OpGraphs,
+    vectors: dict[str, Floats],
+    expected: Floats,
 ) -> Floats:
     """The largest difference between two right results."""
     x, y = np.abs(vectors["x"]), np.abs(vectors["y"])
     if name == "bias":
-        return linear_bound(file, graphs, "q8_0", vectors["x"])
+        return linear_bound(file, graphs, "q8_0", vectors["x"], precision)
     if name.startswith("linear_"):
-        return linear_bound(file, graphs, name.removeprefix("linear_"), vectors["x"])
+        kind = name.removeprefix("linear_")
+        return linear_bound(file, graphs, kind, vectors["x"], precision)
     if name.startswith("attention"):
         return attention_bound(vectors)
     if name.startswith("gated"):
@@ -229,13 +253,16 @@ def bound_of(
     return norm * UNIT * np.abs(expected)
 
 
-@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize(("name", "precision"), CASES)
 @pytest.mark.parametrize("isa", _native.isa_levels())
-def test_an_op_equals_the_reference(name: str, isa: str, graphs: OpGraphs, file: GGUFFile) -> None:
+def test_an_op_equals_the_reference(
+    name: str, precision: Precision, isa: str, graphs: OpGraphs, file: GGUFFile
+) -> None:
     vectors, graph = inputs(90), graph_of(graphs, name)
-    found = run(CpuBackend(isa, 2), file, graph, vectors, 90)
-    expected = run(ReferenceBackend(integer_activations=True), file, graph, vectors, 90)
-    bound = bound_of(name, file, graphs, vectors, expected)
+    found = run(CpuBackend(isa, 2, precision), file, graph, vectors, 90)
+    twin = ReferenceBackend(integer_activations=True, precision=precision)
+    expected = run(twin, file, graph, vectors, 90)
+    bound = bound_of(name, precision, file, graphs, vectors, expected)
     assert (np.abs(found - expected) <= bound).all()
 
 

@@ -26,6 +26,7 @@ from slipstream.dispatch.fuse import fuse
 from slipstream.gguf import GGUFFile, open_gguf
 from slipstream.graph import Graph
 from slipstream.models import build_graph
+from slipstream.options import Precision
 
 pytestmark = pytest.mark.native
 
@@ -49,28 +50,37 @@ MODELS: dict[str, tuple[str, dict[str, object]]] = {
 }
 
 
+A16_MODELS = ("llama-q4_1", "qwen2-k-quants", "gemma3-mixed")
+
+
 @dataclass(frozen=True)
 class Case:
     """A model, and its logits computed one row at a time by one portable thread."""
 
     file: GGUFFile
     graph: Graph
+    precision: Precision
     expected: Floats
 
     def program(self, isa: str | None = None, threads: int = 2) -> Program:
-        return compile_graph(CpuBackend(isa, threads), self.file, self.graph)
+        return compile_graph(CpuBackend(isa, threads, self.precision), self.file, self.graph)
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(
+    scope="module",
+    params=[*((name, "a8") for name in MODELS), *((name, "a16") for name in A16_MODELS)],
+    ids=" ".join,
+)
 def case(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Case]:
-    architecture, options = MODELS[request.param]
+    name, precision = request.param
+    architecture, options = MODELS[name]
     path: Path = tmp_path_factory.mktemp("rows") / "tiny.gguf"
     with open_gguf(tiny_model(path, architecture, **options)) as file:
         graph = fuse(build_graph(file))
-        slow = compile_graph(CpuBackend("portable", 1), file, graph)
-        yield Case(file, graph, chain_logits(slow, TOKENS, chunk=1))
+        slow = compile_graph(CpuBackend("portable", 1, precision), file, graph)
+        yield Case(file, graph, precision, chain_logits(slow, TOKENS, chunk=1))
 
 
 def test_the_logits_are_worth_comparing(case: Case) -> None:
@@ -105,7 +115,7 @@ def test_fused_and_unfused_agree(case: Case) -> None:
     plain = build_graph(case.file)
     made = {type(op).__name__ for op in case.graph.ops} - {type(op).__name__ for op in plain.ops}
     assert made == {"LinearGroup", "GatedLinear"}
-    program = compile_graph(CpuBackend(threads=2), case.file, plain)
+    program = compile_graph(CpuBackend(threads=2, precision=case.precision), case.file, plain)
     assert same_bits(chain_logits(program, TOKENS, 64), case.expected)
 
 

@@ -19,7 +19,7 @@ from slipstream.drafters.none import NoDrafter
 from slipstream.engine.controller import DoublingController
 from slipstream.engine.engine import Engine
 from slipstream.loading import LoadedModel, load_model
-from slipstream.options import EngineOptions, ModelOptions, SpeculationOptions
+from slipstream.options import EngineOptions, ModelOptions, Precision, SpeculationOptions
 from slipstream.verify.matching import Matching
 
 pytestmark = pytest.mark.native
@@ -90,8 +90,10 @@ class Subject:
         return sum(output.statistics.accepted for output in drafted)
 
 
-def subject(model: str, context: int, texts: Sequence[str], length: int) -> Subject:
-    options = ModelOptions(model=model, context=context)
+def subject(
+    model: str, context: int, texts: Sequence[str], length: int, precision: Precision = "a8"
+) -> Subject:
+    options = ModelOptions(model=model, context=context, precision=precision)
     loaded = load_model(options, EngineOptions(parallel=PARALLEL))
     prompts = [loaded.tokenizer.encode(text) for text in texts]
     return Subject(loaded, prompts, length)
@@ -111,6 +113,21 @@ def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_tiny_models(tiny: Subject, name: str, sampling: str) -> None:
     tiny.check(name, sampling)
+
+
+@pytest.fixture(scope="module")
+def tiny_a16(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    path = tiny_model(tmp_path_factory.mktemp("tiny_a16") / "qwen2.gguf", "qwen2")
+    return subject(str(path), 256, TINY_TEXTS, 40, "a16")
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_a_tiny_model_at_a16(tiny_a16: Subject, name: str, sampling: str) -> None:
+    tiny_a16.check(name, sampling)
+    kernels = tiny_a16.loaded.program.observed()
+    assert any("-a16/" in path and path.endswith("rows_2_8") for path in kernels)
+    assert not any(path.startswith("matmul/q8_0/") for path in kernels)
 
 
 TEXTS = (

@@ -30,7 +30,9 @@ def test_an_inexact_op_is_named() -> None:
 
 
 def test_an_op_that_the_map_lacks_is_not_exact() -> None:
-    backend = SimpleNamespace(name="new", row_invariant={"Input": True, "Output": True})
+    backend = SimpleNamespace(
+        name="new", precision="a8", row_invariant={"Input": True, "Output": True}
+    )
     assert caveats(loaded(backend)) == ["exact: not guaranteed (Linear)"]
 
 
@@ -38,7 +40,8 @@ def test_an_op_that_the_map_lacks_is_not_exact() -> None:
 def test_fallbacks_are_said(count: int, lines: int) -> None:
     exact = {"Input": True, "Output": True, "Linear": True}
     notes = tuple(f"w{at}: expanded to f32" for at in range(count))
-    model = loaded(SimpleNamespace(name="cpu", row_invariant=exact), notes)
+    backend = SimpleNamespace(name="cpu", precision="a8", row_invariant=exact)
+    model = loaded(backend, notes)
     said = caveats(model)
     assert said == note_lines(notes)
     assert len(said) == lines
@@ -46,3 +49,10 @@ def test_fallbacks_are_said(count: int, lines: int) -> None:
     assert backend_record(model)["notes"] == notes
     if count > lines:
         assert said[-1] == f"note: {count - 3} more tensors, listed by --json"
+
+
+def test_a16_is_said() -> None:
+    exact = {"Input": True, "Output": True, "Linear": True}
+    model = loaded(SimpleNamespace(name="cpu", precision="a16", row_invariant=exact))
+    assert caveats(model) == ["precision: a16 (activations two int8 planes)"]
+    assert backend_record(model)["precision"] == "a16"

@@ -1,13 +1,13 @@
 """Whether an instruction-set level gives the portable level's bits on this processor.
 
-One program per level holds an op of every kind that has kernels; it runs a few row counts around
-the pass sizes, and all outputs are compared bit by bit. Levels equal in bits is a law of the
-native core, so one level is the oracle of another.
+One program per level holds an op of every kind that has kernels, another the products at a16; they
+run a few row counts around the pass sizes, and all outputs are compared bit by bit. Levels equal
+in bits is a law of the native core, so one level is the oracle of another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from slipstream import _native
 from slipstream.backends._cpu_weights import CpuWeights
-from slipstream.backends.base import Step
+from slipstream.backends.base import Outputs, Step
 from slipstream.backends.cpu import CpuBackend, native_types
 from slipstream.dispatch.select import Plan
 from slipstream.dispatch.structure import matrices
-from slipstream.graph import Graph, GraphBuilder, RopeTable, Weight
+from slipstream.graph import Graph, GraphBuilder, RopeTable, Value, Weight
 from slipstream.memory.attention import AttentionMemory
 from slipstream.quants import QUANT_TYPES, SCALE_FIELDS, type_name
 
@@ -29,6 +29,7 @@ Blocks = dict[Weight, NDArray[np.uint8]]
 COLUMNS: Final = 512  # two blocks of the largest type
 OUTPUT_ROWS: Final = 32  # two strips
 ROWS: Final = (1, 3, 8, 9)
+PLANE_ROWS: Final = (9,)  # 18 to the kernels: a group of several passes, and one of a single pass
 HEADS: Final = 4
 HEAD_DIM: Final = 64
 NORM: Final = "norm"
@@ -43,7 +44,7 @@ def self_check(isa: str, *, against: str = "portable") -> str | None:
     Raises:
         OptionError: a level is not available here.
     """
-    graph = _graph()
+    graph = _whole_graph()
     blocks = {weight: _blocks(weight.type_id) for op in graph.ops for weight in matrices(op)}
     pairs = zip(_results(isa, graph, blocks), _results(against, graph, blocks), strict=True)
     for (name, found), (_, expected) in pairs:
@@ -52,13 +53,26 @@ def self_check(isa: str, *, against: str = "portable") -> str | None:
     return None
 
 
-def _graph() -> Graph:
-    """Every weight type and every op with kernels, each delivered by itself."""
-    g = GraphBuilder({})
-    x, y = g.input("x", COLUMNS), g.input("y", COLUMNS)
+def _products(g: GraphBuilder, x: Value) -> None:
+    """A product with every weight type, delivered by itself."""
     for type_id in sorted(native_types()):
         name = type_name(type_id)
         g.output(name, g.linear(x, Weight(name, type_id, OUTPUT_ROWS, COLUMNS)))
+
+
+def _product_graph() -> Graph:
+    g = GraphBuilder({})
+    x = g.input("x", COLUMNS)
+    _products(g, x)
+    g.output("logits", x)
+    return Graph(tuple(g.ops), "self-check", COLUMNS, COLUMNS, sum(ROWS))
+
+
+def _whole_graph() -> Graph:
+    """Every weight type and every op with kernels, each delivered by itself."""
+    g = GraphBuilder({})
+    x, y = g.input("x", COLUMNS), g.input("y", COLUMNS)
+    _products(g, x)
     g.output("rms_norm", g.rms_norm(x, Weight(NORM, 0, 1, COLUMNS), 1e-6))
     g.output("silu", g.gated(x, y, "silu"))
     g.output("gelu_tanh", g.gated(x, y, "gelu_tanh"))
@@ -75,23 +89,34 @@ def _graph() -> Graph:
 
 def _results(isa: str, graph: Graph, blocks: Blocks) -> Iterator[tuple[str, bytes]]:
     """(what, bytes of the result) in a fixed order; keys of earlier steps are attended to."""
-    backend = CpuBackend(isa, threads=1)
     weights = _weights(isa, blocks)
-    program = backend.compile(graph, weights, AttentionMemory(graph, sum(ROWS)))
-    sequence = program.memory.open()
-    names = frozenset(graph.outputs()) - {"logits"}
-    for rows in ROWS:
-        outputs = program.run(_step(sequence, rows, names))
-        program.memory.commit(sequence, range(rows))
+    for rows, outputs in _passes(isa, graph, weights, ROWS):
         yield f"add, rows {rows}", outputs.logits.tobytes()
-        for name in sorted(names):
+        for name in sorted(outputs.hidden):
             yield f"{name}, rows {rows}", outputs.hidden[name].tobytes()
+    weights.plan = Plan(isa, (), "a16")
+    for rows, outputs in _passes(isa, _product_graph(), weights, PLANE_ROWS):
+        for name in sorted(outputs.hidden):
+            yield f"{name} at a16, rows {rows}", outputs.hidden[name].tobytes()
     row = _floats(COLUMNS, 99)
     yield "argmax", bytes(_native.argmax(row, isa).to_bytes(4, "little"))
     yield "log_sum_exp", np.float64(_native.log_sum_exp(row, isa)).tobytes()
     for index in range(4):
         token = _native.sample(row, 0.7, 40, 0.9, 0.01, 5, index, isa)
         yield f"sample {index}", token.to_bytes(4, "little")
+
+
+def _passes(
+    isa: str, graph: Graph, weights: CpuWeights, counts: Sequence[int]
+) -> Iterator[tuple[int, Outputs]]:
+    """Steps of a sequence, committed, with the row count of each."""
+    backend = CpuBackend(isa, threads=1)
+    program = backend.compile(graph, weights, AttentionMemory(graph, sum(ROWS)))
+    sequence = program.memory.open()
+    names = frozenset(graph.outputs()) - {"logits"}
+    for rows in counts:
+        yield rows, program.run(_step(sequence, rows, names))
+        program.memory.commit(sequence, range(rows))
 
 
 def _weights(isa: str, blocks: Blocks) -> CpuWeights:
