@@ -37,7 +37,7 @@ TOKENS = ((np.arange(60) * 29 + 3) % 200).astype(np.int32)
 
 
 def hard_rows(columns: int) -> Floats:
-    """Ordinary rows, an outlier, ties of both planes, the smallest and largest blocks with codes."""
+    """Ordinary rows, an outlier, ties of either plane, very small and very large blocks."""
     rng = np.random.default_rng(columns)
     x = rng.normal(0, 1, (9, columns))
     x[1] *= 1e30
