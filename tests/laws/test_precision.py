@@ -100,7 +100,7 @@ def test_the_product_is_within_its_bound_of_float64(
     sums = 2 * (columns + 4) * UNIT * ((np.abs(x) + largest / 127) @ size) + 1e-38
     bound = plane_bound(x, BLOCK[kind]) @ size + sums
     assert (np.abs(found["a16"] - exact) <= bound).all()
-    ordinary = [0, 4, 5]
+    ordinary = [0, 4]  # beside an outlier of 1e6 both are at the float sum's own error
     a8, a16 = (np.abs(found[p] - exact)[ordinary].mean() for p in ("a8", "a16"))
     assert a8 > 50 * a16
 
