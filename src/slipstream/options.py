@@ -85,7 +85,7 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     ) = None
     precision: Annotated[
         Precision,
-        _option("bits of activations: a16 is ~200x closer to float32 and costs a step of 2R rows"),
+        _option("bits of activations; a16: errors ~1/200 of a8, a step costs as one of 2R rows"),
     ] = "a8"
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
 // Checks the mat-mul kernels of every instruction-set level this processor runs.
 //
 //   matmul_check                         the grid: types x columns x rows x levels
+//   matmul_check planes                  the same for activations of two planes (a16)
 //   matmul_check dequantise TYPE COLUMNS one source row on stdin, its values on stdout
 //
 // Against an oracle in double precision on the same rounded activations, within the bound of the
@@ -9,6 +10,7 @@
 #include <string>
 
 #include "matmul_cases.hh"
+#include "planes_check.hh"
 
 namespace {
 
@@ -182,5 +184,6 @@ int main(int count, char** arguments) {
   if (count == 4 && std::string(arguments[1]) == "dequantise") {
     return dequantise(arguments[2], std::atoi(arguments[3]));
   }
+  if (count == 2 && std::string(arguments[1]) == "planes") return run_planes(levels());
   return run_grid();
 }

@@ -85,6 +85,13 @@ def test_every_level_and_row_count_gives_the_same_bits(program: Path) -> None:
     assert "failures: 0\n" in done.stdout
 
 
+def test_planes_of_activations(program: Path) -> None:
+    command = [str(program), "planes"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "failures: 0\n" in done.stdout
+
+
 @pytest.mark.parametrize("kind", QUANT_TYPES.values(), ids=lambda kind: kind.name)
 def test_dequantised_values_are_those_of_the_oracle(program: Path, kind: QuantType) -> None:
     blocks = random_blocks(kind.name, 64, np.random.default_rng(3))
