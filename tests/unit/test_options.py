@@ -231,3 +231,13 @@ def test_choices_are_the_design_names() -> None:
     [types] = [option for option in describe(SpeculationOptions) if option.name == "type"]
     assert types.choices == METHODS
     assert {"none", "ngram-simple", "ngram-mod", "draft-simple", "suffix", "auto"} <= set(METHODS)
+
+
+def test_precision_is_a8_unless_named() -> None:
+    assert ModelOptions(model="m").precision == "a8"
+    assert from_mapping(ModelOptions, {"model": "m", "precision": "a16"}).precision == "a16"
+    with pytest.raises(OptionError) as caught:
+        from_mapping(ModelOptions, {"model": "m", "precision": "a32"})
+    assert caught.value.expected == "`precision` to be one of a8, a16"
+    with pytest.raises(OptionError, match="float32"):
+        ModelOptions(model="m", backend="reference", precision="a16")

@@ -17,6 +17,7 @@ from slipstream.dispatch.fuse import fuse
 from slipstream.dispatch.kernels import PASS_ROWS, is_planned
 from slipstream.dispatch.policy import LADDER, Policy, Status, load_policy, parse_policy
 from slipstream.dispatch.select import ROW_CLASSES, Plan, resolve_level, row_class, select
+from slipstream.dispatch.structure import step_weights
 from slipstream.errors import BackendError, OptionError, UnsupportedError
 from slipstream.gguf import open_gguf
 from slipstream.graph import Graph, GraphBuilder, Weight
@@ -231,3 +232,30 @@ def test_reasons_name_the_passes() -> None:
     reasons = {row.reason for row in plan.rows() if row.kind == "Linear"}
     assert len(reasons) == 1
     assert "up to 6 rows in one pass; more rows are passes of at most 4" in reasons.pop()
+
+
+def test_a16_is_one_choice_for_every_row_class(tmp_path: Path) -> None:
+    graph = tiny_graph(tmp_path, types={"attn_v": "f16"})
+    plan = select(graph, "avx2", ALL_TYPES, precision="a16")
+    assert plan.precision == "a16"
+    assert select(graph, "avx2", ALL_TYPES).precision == "a8"
+    assert set(matmul(plan, "blk.0.attn_q.weight")) == {"matmul/q8_0-a16/avx2"}
+    reasons = {row.reason for row in plan.rows() if row.label == "blk.0.attn_q.weight"}
+    assert len(reasons) == 1
+    assert "a16: activations are two int8 planes, so each row counts as two" in reasons.pop()
+    assert set(matmul(plan, "blk.0.attn_v.weight")) == {"matmul/f16/avx2"}
+    floats = next(row for row in plan.rows() if row.label == "blk.0.attn_v.weight")
+    assert "float weights take float32 activations at any precision" in floats.reason
+    assert {row.kernel for row in plan.rows() if row.kind == "Embed"} == {"embed/q8_0/avx2"}
+
+
+def test_a_type_expanded_to_float_is_the_same_at_a16() -> None:
+    graph = one_linear(Weight("w", Q8_0, 4, 64))
+    plans = [select(graph, "avx2", {F32}, precision=precision) for precision in ("a8", "a16")]
+    assert plans[0].choices == plans[1].choices
+
+
+def test_weights_that_meet_two_planes_count_twice() -> None:
+    quantised, floats = (one_linear(Weight("w", kind, 4, 64)) for kind in (Q8_0, F32))
+    assert (step_weights(quantised), step_weights(quantised, "a16")) == (256, 512)
+    assert (step_weights(floats), step_weights(floats, "a16")) == (256, 256)
