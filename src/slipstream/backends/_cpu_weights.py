@@ -123,11 +123,12 @@ class Loader:
 
     def _source(self, weight: Weight) -> _native.SourceRows:
         data, kind = weight_data(self._file, weight), quant_type(weight.type_id, weight.name)
-        if self._stored[weight] != weight.type_id:
+        mapped = self._stored[weight] == weight.type_id
+        if not mapped:
             check_finite_scales(weight.name, kind, data)
             expanded = kind.dequantize_rows(data, weight.rows, weight.columns)
             data = np.ascontiguousarray(expanded).view(np.uint8).reshape(-1)
-        return _native.SourceRows(self._stored[weight], data, weight.rows, weight.columns)
+        return _native.SourceRows(self._stored[weight], data, weight.rows, weight.columns, mapped)
 
     def _embedding(self, weight: Weight) -> _native.SourceRows:
         source = self._source(weight)
