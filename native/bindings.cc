@@ -60,7 +60,7 @@ struct HeldSource {
   std::shared_ptr<SourceRows> rows;
 };
 
-HeldSource hold_source(int type, Bytes data, int rows, int columns) {
+HeldSource hold_source(int type, Bytes data, int rows, int columns, bool mapped) {
   require(rows > 0, "a matrix needs at least one row");
   const auto kind = static_cast<WeightType>(type);
   const size_t row_bytes = source_row_bytes(kind, columns);
@@ -68,7 +68,7 @@ HeldSource hold_source(int type, Bytes data, int rows, int columns) {
           "the data has " + std::to_string(data.size()) + " bytes, not " +
               std::to_string(row_bytes * static_cast<size_t>(rows)));
   auto source = std::make_shared<SourceRows>(
-      SourceRows{kind, rows, columns, row_bytes, data.data()});
+      SourceRows{kind, rows, columns, row_bytes, data.data(), mapped});
   return {std::move(data), std::move(source)};
 }
 
@@ -268,7 +268,10 @@ void bind_weights(nb::module_& module) {
       .def_prop_ro("threads", &Pool::threads);
   nb::class_<Arena>(module, "Arena")
       .def(nb::init<size_t>(), "bytes"_a)
-      .def_prop_ro("bytes", &Arena::bytes);
+      .def_prop_ro("bytes", &Arena::bytes)
+      .def_prop_ro("address", [](const Arena& self) {
+        return reinterpret_cast<uintptr_t>(self.base());
+      });
   nb::class_<Matrix>(module, "Matrix")
       .def_prop_ro("type_id", [](const Matrix& self) { return static_cast<int>(self.type); })
       .def_ro("rows", &Matrix::rows)
@@ -277,9 +280,10 @@ void bind_weights(nb::module_& module) {
         return static_cast<size_t>(self.strips) * strip_bytes(self.type, self.columns);
       });
   nb::class_<HeldSource>(module, "SourceRows")
-      .def("__init__", [](HeldSource* self, int type, Bytes data, int rows, int columns) {
-        new (self) HeldSource(hold_source(type, std::move(data), rows, columns));
-      }, "type_id"_a, nb::arg("data").noconvert(), "rows"_a, "columns"_a)
+      .def("__init__", [](HeldSource* self, int type, Bytes data, int rows, int columns,
+                          bool mapped) {
+        new (self) HeldSource(hold_source(type, std::move(data), rows, columns, mapped));
+      }, "type_id"_a, nb::arg("data").noconvert(), "rows"_a, "columns"_a, "mapped"_a = false)
       .def_prop_ro("rows", [](const HeldSource& self) { return self.rows->rows; })
       .def_prop_ro("columns", [](const HeldSource& self) { return self.rows->columns; });
   module.def("finite_scales", [](Pool& pool, const HeldSource& source, const Fields& fields) {
@@ -289,9 +293,7 @@ void bind_weights(nb::module_& module) {
   module.def("pack", [](Pool& pool, std::shared_ptr<Arena> arena, const HeldSource& source,
                         const Fields& fields, const std::string& isa) {
     const nb::gil_scoped_release release;
-    const SourceRows& rows = *source.rows;
-    return pack_matrix(pool, level(isa), std::move(arena), rows.type, rows.data, rows.rows,
-                       rows.columns, to_fields(fields));
+    return pack_matrix(pool, level(isa), std::move(arena), *source.rows, to_fields(fields));
   }, "pool"_a, "arena"_a, "source"_a, "fields"_a, "isa"_a);
   module.def("pack_pair", [](Pool& pool, std::shared_ptr<Arena> arena, const HeldSource& first,
                              const Fields& first_fields, const HeldSource& second,

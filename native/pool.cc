@@ -1,6 +1,7 @@
 #include "pool.hh"
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
 #include <string>
 
@@ -18,9 +19,17 @@
 namespace slipstream {
 namespace {
 
-constexpr int kSpins = 2000;   // about 20 us: longer than any pause inside a step
-constexpr int kYields = 16;
-constexpr int kShares = 8;     // a claim takes 1/8 of a thread's share of what is left
+// 10 to 20 us: longer than any pause of a step that has its cores to itself. Whoever waits longer
+// waits for a thread that lost its core, and offers it this one by sleeping. Never by yielding: a
+// scheduler that counts in slices of milliseconds takes a whole slice for it.
+constexpr int kSpins = 1000;
+// Sleep is broken off and begun again during a job: a system moves a waiting thread to a core at
+// the moment that the core falls idle, but not while the thread's caches are warm (Linux: 500 us).
+constexpr std::chrono::microseconds kNap{200};
+// A claim takes 1/8 of a thread's share of what is left, so chunks shrink towards the end of a
+// phase, and at most 16 grains: far less than a time slice.
+constexpr int kShares = 8;
+constexpr int kMostGrains = 16;
 
 int64_t process_id() {
 #if defined(_WIN32)
@@ -41,8 +50,10 @@ void pause() {
 int left_of(uint64_t cursor) { return static_cast<int>(cursor & Pool::kMaxItems); }
 int grain_of(uint64_t cursor) { return static_cast<int>(cursor >> 24 & 255); }
 
-uint64_t pack(uint32_t phase, int grain, int items) {
-  return uint64_t{phase} << 32 | static_cast<uint64_t>(grain) << 24 | static_cast<uint64_t>(items);
+uint32_t sequence_of(uint64_t cursor) { return static_cast<uint32_t>(cursor >> 32); }
+
+uint64_t pack(uint32_t sequence, int grain, int items) {
+  return uint64_t{sequence} << 32 | static_cast<uint64_t>(grain) << 24 | static_cast<uint64_t>(items);
 }
 
 }  // namespace
@@ -64,7 +75,7 @@ Pool::~Pool() {
     return;
   }
   stop_.store(true);
-  publish();
+  publish(1, 0);
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -77,31 +88,29 @@ void Pool::run(Job& job) {
   job_ = &job;
   finished_.store(false, std::memory_order_relaxed);
   advance(0);
-  while (!finished_.load(std::memory_order_acquire)) {
-    const uint32_t phase = phase_.load(std::memory_order_acquire);
+  while (true) {
+    const uint64_t cursor = cursor_.load(std::memory_order_acquire);
     if (finished_.load(std::memory_order_acquire)) break;
-    while (claim(cursor_.load(std::memory_order_acquire), 0)) {
-    }
-    if (phase_.load(std::memory_order_acquire) == phase) wait_for_change(phase);
+    if (!claim(cursor, 0)) wait_for_change(sequence_of(cursor));
   }
   job_ = nullptr;
 }
 
 void Pool::worker(int thread) {
   const FloatMode mode;
-  while (!stop_.load(std::memory_order_acquire)) {
-    const uint32_t phase = phase_.load(std::memory_order_acquire);
-    while (claim(cursor_.load(std::memory_order_acquire), thread)) {
-    }
+  while (true) {
+    const uint64_t cursor = cursor_.load(std::memory_order_acquire);
     if (stop_.load(std::memory_order_acquire)) return;
-    if (phase_.load(std::memory_order_acquire) == phase) wait_for_change(phase);
+    if (!claim(cursor, thread)) wait_for_change(sequence_of(cursor));
   }
 }
 
 bool Pool::claim(uint64_t cursor, int thread) {
   const int left = left_of(cursor);
   if (left == 0) return false;
-  const int count = std::min(left, std::max(grain_of(cursor), left / (kShares * threads_)));
+  const int grain = grain_of(cursor);
+  const int share = std::min(left / (kShares * threads_), kMostGrains * grain);
+  const int count = std::min(left, std::max(grain, share));
   if (!cursor_.compare_exchange_weak(cursor, cursor - static_cast<uint64_t>(count),
                                      std::memory_order_acq_rel)) {
     return true;
@@ -118,39 +127,42 @@ void Pool::advance(int phase_index) {
   const int phases = job_->phases();
   int items = 0;
   while (phase_index < phases && (items = job_->items(phase_index)) == 0) ++phase_index;
-  if (phase_index < phases) {
-    index_ = phase_index;
-    items_ = items;
-    done_.store(0, std::memory_order_relaxed);
-    cursor_.store(pack(++sequence_, std::clamp(job_->grain(phase_index), 1, 255), items_),
-                  std::memory_order_release);
-  } else {
+  if (phase_index == phases) {
     finished_.store(true, std::memory_order_release);
+    publish(1, 0);
+    return;
   }
-  publish();
+  index_ = phase_index;
+  items_ = items;
+  done_.store(0, std::memory_order_relaxed);
+  publish(std::clamp(job_->grain(phase_index), 1, 255), items);
 }
 
-// Sequentially consistent with wait_for_change: either the sleeper sees the new phase or this
-// thread sees the sleeper.
-void Pool::publish() {
-  phase_.fetch_add(1);
+// No claim succeeds meanwhile: no item is left. Sequentially consistent with wait_for_change:
+// either the sleeper sees the new sequence number or this thread sees the sleeper.
+void Pool::publish(int grain, int items) {
+  const uint32_t next = sequence_of(cursor_.load(std::memory_order_relaxed)) + 1;
+  cursor_.store(pack(next, grain, items));
   if (sleepers_.load() == 0) return;
   const std::lock_guard<std::mutex> lock(sleep_);
   wake_.notify_all();
 }
 
-void Pool::wait_for_change(uint32_t phase) {
+void Pool::wait_for_change(uint32_t sequence) {
+  const auto changed = [&] { return sequence_of(cursor_.load()) != sequence; };
   for (int spin = 0; spin < kSpins; ++spin) {
-    if (phase_.load(std::memory_order_acquire) != phase) return;
+    if (changed()) return;
     pause();
-  }
-  for (int yield = 0; yield < kYields; ++yield) {
-    if (phase_.load(std::memory_order_acquire) != phase) return;
-    std::this_thread::yield();
   }
   std::unique_lock<std::mutex> lock(sleep_);
   sleepers_.fetch_add(1);
-  wake_.wait(lock, [&] { return phase_.load() != phase; });
+  while (!changed()) {
+    if (finished_.load(std::memory_order_acquire)) {
+      wake_.wait(lock);
+    } else {
+      wake_.wait_for(lock, kNap);
+    }
+  }
   sleepers_.fetch_sub(1);
 }
 

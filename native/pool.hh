@@ -43,30 +43,26 @@ class Pool {
 
  private:
   void worker(int thread);
-  // Claims and runs items until `phase` is over or no item is left.
   bool claim(uint64_t cursor, int thread);
   void advance(int phase_index);
-  void publish();  // counts a phase and wakes sleepers
-  void wait_for_change(uint32_t phase);
+  void publish(int grain, int items);  // opens the next phase and wakes sleepers
+  void wait_for_change(uint32_t sequence);
 
   int threads_;
   int64_t process_;
   std::mutex mutex_;
   std::vector<std::thread> workers_;
 
-  // Written by the thread that starts or finishes a phase, read by threads that hold items of it.
+  // [sequence number of the phase : 32 | grain : 8 | items left : 24], so that one compare-and-swap
+  // claims a chunk of exactly the phase that was looked at, and one load shows a waiter a change.
+  alignas(64) std::atomic<uint64_t> cursor_{0};
+  // On the cache line of the cursor, which a claim has just fetched. Written by the thread that
+  // starts or finishes a phase, read by threads that hold items of it.
   Job* job_ = nullptr;
   int index_ = 0;
   int items_ = 0;
-  uint32_t sequence_ = 0;
-
-  // [phase number : 32 | grain : 8 | items left : 24], so that one compare-and-swap claims a chunk
-  // of exactly the phase that was looked at.
-  alignas(64) std::atomic<uint64_t> cursor_{0};
   alignas(64) std::atomic<int> done_{0};
-  // Counts published phases; only ever grows, so a waiter cannot miss a change.
-  alignas(64) std::atomic<uint32_t> phase_{0};
-  std::atomic<bool> finished_{true};
+  alignas(64) std::atomic<bool> finished_{true};
   std::atomic<bool> stop_{false};
 
   // Threads that gave up spinning; nobody takes the lock while there are none.

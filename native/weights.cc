@@ -1,5 +1,6 @@
 #include "weights.hh"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -8,12 +9,15 @@
 
 #if !defined(_WIN32)
 #include <sys/mman.h>
+#include <unistd.h>
 #endif
 
 namespace slipstream {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kSliceBytes = size_t{1} << 20;  // of a source, between two droppings of its pages
 
 size_t round_up(size_t value, size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -45,15 +49,45 @@ void check_fields(WeightType type, const std::vector<ScaleField>& fields) {
   }
 }
 
+// Takes the whole pages of some rows out of this process; the file still has them.
+void drop_pages(const SourceRows& source, int first, int last) {
+#if defined(_WIN32)
+  (void)source, (void)first, (void)last;
+#else
+  static const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  if (!source.mapped) return;
+  const uintptr_t data = reinterpret_cast<uintptr_t>(source.data);
+  const uintptr_t begin = round_up(data + static_cast<size_t>(first) * source.row_bytes, page);
+  const uintptr_t end = (data + static_cast<size_t>(last) * source.row_bytes) / page * page;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+#endif
+}
+
+// Calls function(first, last) for slices of the rows, on the pool; all but the last slice have a
+// multiple of kStripRows rows.
+template <typename Function>
+void for_slices(Pool& pool, const SourceRows& source, Function function) {
+  const size_t strip = source.row_bytes * kStripRows;
+  const int rows = kStripRows * static_cast<int>(std::max<size_t>(kSliceBytes / strip, 1));
+  const int slices = (source.rows - 1) / rows + 1;
+  parallel_for(pool, slices, [&](int first, int last, int) {
+    for (int slice = first; slice < last; ++slice) {
+      const int begin = slice * rows;
+      const int end = begin + std::min(rows, source.rows - begin);
+      function(begin, end);
+      drop_pages(source, begin, end);
+    }
+  });
+}
+
 // Fills the strips of `matrix` from `source`; false when a scale is not finite.
 bool pack_strips(Pool& pool, const Level& level, const SourceRows& source, const Matrix& matrix,
                  uint8_t* packed, const std::vector<ScaleField>& fields) {
   std::atomic<bool> finite{true};
-  parallel_for(pool, matrix.strips, [&](int first, int last, int) {
-    for (int strip = first; strip < last; ++strip) {
-      const int begin = strip * kStripRows;
-      const int end = std::min(begin + kStripRows, source.rows);
-      if (!finite_rows(source, begin, end, fields)) finite.store(false);
+  for_slices(pool, source, [&](int first, int last) {
+    for (int row = first; row < last; row += kStripRows) {
+      if (!finite_rows(source, row, std::min(row + kStripRows, last), fields)) finite.store(false);
+      const int strip = row / kStripRows;
       level.matmul->repack(source.type, source.data, source.rows, source.columns, strip,
                            packed + static_cast<size_t>(strip) * matrix.stride);
     }
@@ -70,27 +104,32 @@ std::shared_ptr<Matrix> shape_matrix(const SourceRows& source, size_t stride,
 
 }  // namespace
 
-Arena::Arena(size_t bytes) : base_(nullptr), bytes_(round_up(std::max<size_t>(bytes, 1), 4096)) {
+Arena::Arena(size_t bytes)
+    : bytes_(round_up(std::max<size_t>(bytes, 1),
+                      bytes < kHugePageBytes ? kPageBytes : kHugePageBytes)) {
 #if defined(_WIN32)
-  base_ = static_cast<uint8_t*>(_aligned_malloc(bytes_, 4096));
-  if (base_ == nullptr) throw std::bad_alloc();
+  area_ = _aligned_malloc(bytes_, kPageBytes);
+  if (area_ == nullptr) throw std::bad_alloc();
+  base_ = static_cast<uint8_t*>(area_);
 #else
-  void* area =
-      mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (area == MAP_FAILED) throw std::bad_alloc();
-  base_ = static_cast<uint8_t*>(area);
+  const bool huge = bytes_ >= kHugePageBytes;
+  area_bytes_ = bytes_ + (huge ? kHugePageBytes : 0);
+  area_ = mmap(nullptr, area_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (area_ == MAP_FAILED) throw std::bad_alloc();
+  const uintptr_t start = reinterpret_cast<uintptr_t>(area_);
+  base_ = reinterpret_cast<uint8_t*>(huge ? round_up(start, kHugePageBytes) : start);
 #if defined(MADV_HUGEPAGE)
   // Advice only: +25 % in a pure read test (kernels.md section 7).
-  madvise(area, bytes_, MADV_HUGEPAGE);
+  if (huge) madvise(base_, bytes_, MADV_HUGEPAGE);
 #endif
 #endif
 }
 
 Arena::~Arena() {
 #if defined(_WIN32)
-  _aligned_free(base_);
+  _aligned_free(area_);
 #else
-  munmap(base_, bytes_);
+  munmap(area_, area_bytes_);
 #endif
 }
 
@@ -125,14 +164,13 @@ size_t matrix_bytes(WeightType type, int rows, int columns) {
 }
 
 std::shared_ptr<Matrix> pack_matrix(Pool& pool, const Level& level, std::shared_ptr<Arena> arena,
-                                    WeightType type, const uint8_t* source, int rows, int columns,
+                                    const SourceRows& source,
                                     const std::vector<ScaleField>& fields) {
-  check_fields(type, fields);
-  const SourceRows described{type, rows, columns, source_row_bytes(type, columns), source};
-  const size_t stride = round_up(strip_bytes(type, columns), kAlignment);
-  uint8_t* packed = arena->allocate(matrix_bytes(type, rows, columns));
-  auto matrix = shape_matrix(described, stride, std::move(arena), packed);
-  return pack_strips(pool, level, described, *matrix, packed, fields) ? matrix : nullptr;
+  check_fields(source.type, fields);
+  const size_t stride = round_up(strip_bytes(source.type, source.columns), kAlignment);
+  uint8_t* packed = arena->allocate(matrix_bytes(source.type, source.rows, source.columns));
+  auto matrix = shape_matrix(source, stride, std::move(arena), packed);
+  return pack_strips(pool, level, source, *matrix, packed, fields) ? matrix : nullptr;
 }
 
 std::pair<std::shared_ptr<Matrix>, std::shared_ptr<Matrix>> pack_pair(
@@ -158,7 +196,7 @@ std::pair<std::shared_ptr<Matrix>, std::shared_ptr<Matrix>> pack_pair(
 bool finite_scales(Pool& pool, const SourceRows& rows, const std::vector<ScaleField>& fields) {
   check_fields(rows.type, fields);
   std::atomic<bool> finite{true};
-  parallel_for(pool, rows.rows, [&](int first, int last, int) {
+  for_slices(pool, rows, [&](int first, int last) {
     if (!finite_rows(rows, first, last, fields)) finite.store(false);
   });
   return finite.load();

@@ -12,7 +12,10 @@
 
 namespace slipstream {
 
-// One block of address space for all matrices of a model, on huge pages where the system has them.
+constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+// One block of address space for all matrices of a model, on huge pages where the system has them:
+// from one huge page on it begins and ends at borders of huge pages.
 class Arena {
  public:
   // Raises std::bad_alloc.
@@ -24,9 +27,12 @@ class Arena {
   // 64-byte aligned. Raises std::bad_alloc when the arena is full.
   uint8_t* allocate(size_t bytes);
   size_t bytes() const { return bytes_; }
+  const uint8_t* base() const { return base_; }
 
  private:
-  uint8_t* base_;
+  void* area_ = nullptr;  // what the system gave; `base_` lies inside
+  size_t area_bytes_ = 0;
+  uint8_t* base_ = nullptr;
   size_t bytes_;
   size_t used_ = 0;
   std::mutex mutex_;
@@ -58,6 +64,7 @@ struct SourceRows {
   int columns;
   size_t row_bytes;
   const uint8_t* data;
+  bool mapped = false;  // `data` is a read-only map of a file: its pages may be dropped after use
 };
 
 // Bytes of one row of the file. Raises std::invalid_argument for an unknown type or a width that is
@@ -67,10 +74,10 @@ size_t source_row_bytes(WeightType type, int columns);
 // Arena bytes of a matrix of this shape.
 size_t matrix_bytes(WeightType type, int rows, int columns);
 
-// Repacks `source` ([rows][source_row_bytes]) strip by strip on the pool. Returns nullptr when a
-// scale of the source is not finite.
+// Repacks `source` strip by strip on the pool; of a mapped source hardly more than the slices in
+// work are ever resident. Returns nullptr when a scale of the source is not finite.
 std::shared_ptr<Matrix> pack_matrix(Pool& pool, const Level& level, std::shared_ptr<Arena> arena,
-                                    WeightType type, const uint8_t* source, int rows, int columns,
+                                    const SourceRows& source,
                                     const std::vector<ScaleField>& fields);
 
 // Two matrices of one shape with their strips alternating, so that a thread that reads both reads

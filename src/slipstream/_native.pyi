@@ -54,6 +54,8 @@ class Arena:
     def __init__(self, bytes: int) -> None: ...
     @property
     def bytes(self) -> int: ...
+    @property
+    def address(self) -> int: ...
 
 class Matrix:
     """A matrix repacked into strips of 16 rows."""
@@ -68,9 +70,19 @@ class Matrix:
     def bytes(self) -> int: ...
 
 class SourceRows:
-    """Rows in the layout of the file: ``data`` is uint8 ``[rows * bytes of a row]``, kept alive."""
+    """Rows in the layout of the file: ``data`` is uint8 ``[rows * bytes of a row]``, kept alive.
 
-    def __init__(self, type_id: int, data: NDArray[np.uint8], rows: int, columns: int) -> None: ...
+    ``mapped``: it is a read-only map of a file, whose pages may be dropped after they were read.
+    """
+
+    def __init__(
+        self,
+        type_id: int,
+        data: NDArray[np.uint8],
+        rows: int,
+        columns: int,
+        mapped: bool = False,
+    ) -> None: ...
     @property
     def rows(self) -> int: ...
     @property

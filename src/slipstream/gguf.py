@@ -60,17 +60,28 @@ class GGUFFile(TypedMetadata):
         quant_type(info.type_id, name)
         return np.frombuffer(self._map(info), np.uint8, info.nbytes, info.offset)
 
+    def prefetch(self, name: str) -> None:
+        """Ask the system to read a tensor from the disk in the background; returns at once.
+
+        Raises:
+            ModelFileError: there is no such tensor.
+        """
+        self._advise(name, mmap.MADV_WILLNEED)
+
     def release(self, name: str) -> None:
         """Drop the resident pages that lie wholly inside a tensor; reading it again is still fine.
 
         Raises:
             ModelFileError: there is no such tensor.
         """
+        self._advise(name, mmap.MADV_DONTNEED)
+
+    def _advise(self, name: str, advice: int) -> None:
         info = self._tensor(name)
         start = -(-info.offset // mmap.PAGESIZE) * mmap.PAGESIZE
         end = (info.offset + info.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
         if start < end:
-            self._map(info).madvise(mmap.MADV_DONTNEED, start, end - start)
+            self._map(info).madvise(advice, start, end - start)
 
     def close(self) -> None:
         """Give the maps back; a map with views still in use goes with the last of them."""

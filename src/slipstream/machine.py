@@ -1,10 +1,19 @@
-"""What this process may use of the machine: processors, their cores, the control group's quota."""
+"""What this process may use of the machine: processors, cores, quotas, huge pages."""
 
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Final
+
+HUGE_PAGE_BYTES: Final = 2 << 20
+_MAP_LINE: Final = re.compile(r"(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) ")
+_SYSCTL_TIMEOUT_S: Final = 5.0
 
 
 def default_threads(root: Path = Path("/")) -> int:
@@ -44,10 +53,27 @@ def _core(number: int, root: Path) -> tuple[str, str] | None:
 
 
 def _physical_cores_elsewhere(logical: int) -> int:
-    """Systems without /sys, macOS among them."""
+    """Systems without /sys; on macOS only the performance cores, as a phase of a step is over when
+    its slowest core is done."""
     import psutil  # type: ignore[import-untyped,unused-ignore]
 
-    return min(psutil.cpu_count(logical=False) or logical, logical)
+    cores = _performance_cores() if sys.platform == "darwin" else None
+    return min(cores or psutil.cpu_count(logical=False) or logical, logical)
+
+
+def _performance_cores() -> int | None:
+    """macOS's count of physical cores of the fastest kind; None = the system does not say.
+
+    Source: `man 3 sysctl`, `hw.perflevel0`, the level of highest performance.
+    """
+    command = ["/usr/sbin/sysctl", "-n", "hw.perflevel0.physicalcpu"]
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=_SYSCTL_TIMEOUT_S, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return int(answer) if answer.isascii() and answer.isdigit() and int(answer) > 0 else None
 
 
 def processor_quota(root: Path = Path("/")) -> float | None:
@@ -102,6 +128,55 @@ def _ratio(quota: str, period: str) -> float | None:
     if not (quota.isascii() and quota.isdigit() and period.isascii() and period.isdigit()):
         return None
     return int(quota) / int(period) if int(period) else None
+
+
+@dataclass(frozen=True)
+class HugePages:
+    """How much of a range of memory lies on huge pages.
+
+    Attributes:
+        asked_bytes: the range; obtained_bytes: what of it does.
+        reason: why it is less; empty when it is not.
+    """
+
+    asked_bytes: int
+    obtained_bytes: int
+    reason: str
+
+
+def huge_pages(address: int, size: int, root: Path = Path("/")) -> HugePages:
+    """Whether the system backed `[address, address + size)` with huge pages.
+
+    Reads `AnonHugePages` of the range's maps in `/proc/self/smaps`. A neighbour that the system
+    merged into the same map is counted too, up to `size`.
+    """
+    maps = _text(root / "proc/self/smaps")
+    if maps is None:
+        return HugePages(size, 0, "this system does not tell what lies on huge pages")
+    obtained = min(size, _huge_bytes(maps, address, address + size))
+    reason = "" if obtained >= size else _fewer_huge_pages(size, root)
+    return HugePages(size, obtained, reason)
+
+
+def _huge_bytes(maps: str, first: int, last: int) -> int:
+    total, inside = 0, False
+    for line in maps.splitlines():
+        if found := _MAP_LINE.match(line):
+            inside = int(found["start"], 16) < last and first < int(found["end"], 16)
+        elif inside and line.startswith("AnonHugePages:"):
+            total += int(line.split()[1]) * 1024
+    return total
+
+
+def _fewer_huge_pages(size: int, root: Path) -> str:
+    mode = _text(root / "sys/kernel/mm/transparent_hugepage/enabled")
+    if mode is None:
+        return "this kernel has no transparent huge pages"
+    if "[never]" in mode:
+        return "transparent huge pages are switched off (transparent_hugepage/enabled is never)"
+    if size < HUGE_PAGE_BYTES:
+        return f"the weights are smaller than one huge page of {HUGE_PAGE_BYTES} bytes"
+    return "the system had too few free huge pages, or the process may not have them"
 
 
 def _text(path: Path) -> str | None:

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from slipstream.cli import output
+from slipstream.backends.base import Progress
+from slipstream.cli import opening, output
 from slipstream.cli.output import for_terminal, printable, progress_bar, table, tinted
+from slipstream.options import ModelOptions
 
 
 def test_table_aligns() -> None:
@@ -69,3 +71,51 @@ def test_what_ends_soon_shows_nothing(capsys: pytest.CaptureFixture[str]) -> Non
     with progress_bar("rounds") as progress:
         progress(1, 2, "x")
     assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def slow_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load of four seconds on a fake clock, with a report every second."""
+    now = [0.0]
+    monkeypatch.setattr("slipstream.cli.output.time.monotonic", lambda: now[0])
+
+    def load_model(_model: object, _engine: object, progress: Progress | None) -> None:
+        for second in range(1, 5):
+            now[0] = float(second)
+            if progress is not None:
+                progress(25_000_000 * second, 100_000_000)
+
+    monkeypatch.setattr("slipstream.loading.load_model", load_model)
+    monkeypatch.setattr(opening, "fetch_if_wanted", lambda _: None)
+
+
+@pytest.mark.usefixtures("slow_load")
+def test_a_long_load_shows_plain_lines_without_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    opening.open_program(ModelOptions(model="x"))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "loading: 25 MB (25 %)\nloading: 75 MB (75 %)\n"
+
+
+@pytest.mark.usefixtures("slow_load")
+def test_a_long_load_shows_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    opening.open_program(ModelOptions(model="x"))
+    assert "loading" in screen.getvalue()
+    assert "\x1b[" in screen.getvalue()
+
+
+@pytest.mark.usefixtures("slow_load")
+def test_a_quiet_load_shows_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opening.open_program(ModelOptions(model="x"), quiet=True)
+    assert capsys.readouterr() == ("", "")
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    opening.open_program(ModelOptions(model="x"), quiet=True)
+    assert screen.getvalue() == ""

@@ -154,6 +154,15 @@ def test_release_drops_the_pages_of_one_tensor(tmp_path: Path) -> None:
         assert file.data("a").tobytes() == weights["a"].data
 
 
+def test_prefetch_changes_nothing_and_knows_its_tensors(sample: Path) -> None:
+    with open_gguf(sample) as file:
+        before = file.data("two").tobytes()
+        file.prefetch("two")
+        assert file.data("two").tobytes() == before
+        with pytest.raises(ModelFileError):
+            file.prefetch("absent")
+
+
 def test_release_of_less_than_a_page_does_nothing(sample: Path) -> None:
     with open_gguf(sample) as file:
         file.release("two")

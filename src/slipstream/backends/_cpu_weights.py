@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from slipstream.dispatch.structure import matrices
 from slipstream.errors import OutOfMemoryError
 from slipstream.gguf import GGUFFile
 from slipstream.graph import Embed, GatedLinear, Graph, Linear, LinearGroup, Op, RmsNorm, Weight
+from slipstream.machine import HugePages, huge_pages
 from slipstream.models.base import weight_data
 from slipstream.quants import SCALE_FIELDS, quant_type
 from slipstream.quants.finite import check_finite_scales
@@ -34,6 +36,7 @@ class CpuWeights:
         notes: why a tensor is not stored as the file has it.
         step_bytes: weight bytes that one decode step reads.
         resident_bytes: bytes of memory that the weights hold, mapped embeddings aside.
+        arena: the memory of all ``matrices``.
     """
 
     plan: Plan
@@ -43,6 +46,13 @@ class CpuWeights:
     notes: tuple[str, ...] = ()
     step_bytes: int = 0
     resident_bytes: int = 0
+    arena: _native.Arena | None = None
+
+    def huge_pages(self) -> HugePages:
+        """How much of the repacked weights lies on huge pages now, and why not all of it."""
+        if self.arena is None:
+            return HugePages(0, 0, "nothing was repacked")
+        return huge_pages(self.arena.address, self.arena.bytes)
 
 
 class Loader:
@@ -90,7 +100,10 @@ class Loader:
                 "not enough memory",
                 "Close other programs or choose a smaller model.",
             ) from error
-        for group in _packing_order(self._graph):
+        order = _packing_order(self._graph)
+        for group, following in zip_longest(order, order[1:], fillvalue=()):
+            for weight in following:
+                self._file.prefetch(weight.name)
             self._pack(arena, group)
             for weight in group:
                 self._file.release(weight.name)
@@ -103,6 +116,7 @@ class Loader:
         vector_bytes = sum(vector.nbytes for vector in weights.vectors.values())
         weights.step_bytes = total + vector_bytes
         weights.resident_bytes = arena.bytes + vector_bytes
+        weights.arena = arena
         return weights
 
     def _pack(self, arena: _native.Arena, group: tuple[Weight, ...]) -> None:
@@ -123,11 +137,12 @@ class Loader:
 
     def _source(self, weight: Weight) -> _native.SourceRows:
         data, kind = weight_data(self._file, weight), quant_type(weight.type_id, weight.name)
-        if self._stored[weight] != weight.type_id:
+        mapped = self._stored[weight] == weight.type_id
+        if not mapped:
             check_finite_scales(weight.name, kind, data)
             expanded = kind.dequantize_rows(data, weight.rows, weight.columns)
             data = np.ascontiguousarray(expanded).view(np.uint8).reshape(-1)
-        return _native.SourceRows(self._stored[weight], data, weight.rows, weight.columns)
+        return _native.SourceRows(self._stored[weight], data, weight.rows, weight.columns, mapped)
 
     def _embedding(self, weight: Weight) -> _native.SourceRows:
         source = self._source(weight)

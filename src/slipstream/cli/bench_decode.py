@@ -29,7 +29,7 @@ def execute(arguments: argparse.Namespace) -> None:
     prompt = whole_number("--prompt", arguments.prompt)
     count = whole_number("--count", arguments.count)
     rounds = whole_number("--rounds", arguments.rounds)
-    loaded = open_program(model_options)
+    loaded = open_program(model_options, quiet=arguments.json)
     with progress_bar("rounds") as progress:
         rates = decode_rates(loaded, prompt=prompt, count=count, rounds=rounds, progress=progress)
     print(f"prefill of {prompt} tokens: {rates.prefill_tok_s:.1f} tokens/s")

@@ -41,7 +41,7 @@ def execute(arguments: argparse.Namespace) -> None:
     counts = parse_row_counts(arguments.rows)
     depth = whole_number("--depth", arguments.depth)
     rounds = whole_number("--rounds", arguments.rounds)
-    loaded = open_program(model_options)
+    loaded = open_program(model_options, quiet=arguments.json)
     record = identity(model_options, loaded)
     before = _probe(model_options, record)
     with progress_bar("passes") as progress:

@@ -65,7 +65,7 @@ def execute(arguments: argparse.Namespace) -> int:
     model_options = options(ModelOptions, arguments)
     method, chosen = _method(arguments)
     plan = _Plan(arguments)
-    model = open_model(model_options)
+    model = open_model(model_options, quiet=arguments.json)
     groups = plan.read()
     conditions = {PLAIN: {"type": (PLAIN,)}, method: chosen}
     warm_up(model, next(iter(groups.values()))[0])

@@ -41,7 +41,7 @@ def execute(arguments: argparse.Namespace) -> None:
 
     sampling = options(SamplingOptions, arguments)
     speculation = options(SpeculationOptions, arguments)
-    model = open_model(options(ModelOptions, arguments), speculation)
+    model = open_model(options(ModelOptions, arguments), speculation, quiet=arguments.json)
     chat = Conversation(model, sampling, arguments.system, drafts=arguments.show_drafts)
     model.chat_ids([*chat.messages, {"role": "user", "content": "?"}])  # has it a template?
     print(_HELP, file=sys.stderr)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from slipstream.cli.flags import add_flags, options
 from slipstream.cli.numbers import parse_row_count
-from slipstream.cli.output import add_json, print_json, printable, table
+from slipstream.cli.output import add_json, megabytes, print_json, printable, table
 from slipstream.cli.statistics import exact_line, note_lines, precision_line
 from slipstream.errors import OptionError
 from slipstream.options import ModelOptions
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from slipstream.cli.plan_groups import Group
     from slipstream.dispatch.select import RowClass
     from slipstream.graph import Graph
+    from slipstream.loading import LoadedModel
 
 _DEVICES = ("cpu",)
 _PREDICTION = "This is a prediction; with --observe a pass of each row class runs and is counted."
@@ -35,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from slipstream.cli.opening import fetch_if_wanted
+    from slipstream.cli.opening import fetch_if_wanted, open_program
     from slipstream.dispatch.select import ROW_CLASSES, row_class
 
     model_options = options(ModelOptions, arguments)
@@ -49,8 +51,11 @@ def execute(arguments: argparse.Namespace) -> int:
     predicted, record = _predict(model_options, classes, arguments.policy)
     differences: list[str] = []
     if arguments.observe:
-        observed = _observe(model_options, [count or rows.first for rows in classes], classes)
+        loaded = open_program(model_options, quiet=arguments.json)
+        counts = [count or rows.first for rows in classes]
+        observed = _observe(loaded, counts, classes)
         record["observed"] = dict(observed)
+        record["huge_pages"] = _huge_pages(loaded)
         differences = _compare(predicted, observed)
     else:
         print(f"\n{_PREDICTION}")
@@ -90,7 +95,7 @@ def _predict(
     rest = {"exact": not varying, "varying_ops": varying, "notes": plan.notes()}
     rows = [group.to_mapping() for group in groups]
     paths = frozenset(f"{row.kernel}/{row.rows.name}" for row in choices if row.kernel)
-    return paths, head | rest | {"rows": rows, "observed": None}
+    return paths, head | rest | {"rows": rows, "observed": None, "huge_pages": None}
 
 
 def _reference(model: str, graph: Graph) -> dict[str, Any]:
@@ -103,7 +108,7 @@ def _reference(model: str, graph: Graph) -> dict[str, Any]:
     head = {"model": model, "backend": "reference", "isa": "numpy", "isa_reason": _NUMPY}
     head["precision"] = "float32"
     rest = {"exact": not varying, "varying_ops": varying, "notes": ()}
-    return head | rest | {"rows": [], "observed": None}
+    return head | rest | {"rows": [], "observed": None, "huge_pages": None}
 
 
 def _graph(model: str) -> Graph:
@@ -128,16 +133,28 @@ def _print_groups(groups: Iterable[Group]) -> None:
         print(printable(f"{letter}: {reason}"))
 
 
+def _huge_pages(loaded: LoadedModel) -> dict[str, Any] | None:
+    """Print and return what of the repacked weights lies on huge pages; None without any."""
+    from slipstream.backends._cpu_weights import CpuWeights
+
+    if not isinstance(loaded.weights, CpuWeights):
+        return None
+    found = loaded.weights.huge_pages()
+    amount = f"{megabytes(found.obtained_bytes)} of {megabytes(found.asked_bytes)}"
+    why = f": {found.reason}" if found.reason else ""
+    print(f"\nhuge pages: {amount} of weights{why}")
+    return asdict(found)
+
+
 def _observe(
-    model_options: ModelOptions, counts: Sequence[int], classes: Sequence[RowClass]
+    loaded: LoadedModel, counts: Sequence[int], classes: Sequence[RowClass]
 ) -> Mapping[str, int]:
     """Run a pass of each row count and print what ran."""
-    from slipstream.cli.opening import open_program
     from slipstream.measure.rows import observe
 
-    observed = observe(open_program(model_options), counts)
+    observed = observe(loaded, counts)
     print("\nobserved path: how often each kernel ran\n")
-    if model_options.backend == "reference":
+    if loaded.backend.name == "reference":
         print(table(["kernel", "count"], sorted(observed.items())))
         return observed
     kernels = sorted({path.rpartition("/")[0] for path in observed})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,6 +15,7 @@ from slipstream.options import EngineOptions, ModelOptions, SpeculationOptions
 
 if TYPE_CHECKING:
     from slipstream.api import Model
+    from slipstream.backends.base import Progress
     from slipstream.loading import LoadedModel
 
 
@@ -39,28 +42,37 @@ def fetch_if_wanted(model: str) -> None:
             pull(model, progress=progress)
 
 
-def open_model(model: ModelOptions, speculation: SpeculationOptions | None = None) -> Model:
-    """The Python API's ``Model`` with these options."""
+def open_model(
+    model: ModelOptions, speculation: SpeculationOptions | None = None, *, quiet: bool = False
+) -> Model:
+    """The Python API's ``Model`` with these options.
+
+    Args:
+        quiet: show no progress (`--json`).
+    """
     from slipstream.api import Model
 
     fetch_if_wanted(model.model)
     keywords = msgspec.structs.asdict(model)
     if speculation is not None:
         keywords |= msgspec.structs.asdict(speculation)
-    with progress_bar() as progress:
-        return Model(
-            keywords.pop("model"),
-            progress=lambda done, total: progress(done, total, "loading"),
-            **keywords,
-        )
+    with _loading(quiet) as progress:
+        return Model(keywords.pop("model"), progress=progress, **keywords)
 
 
-def open_program(model: ModelOptions) -> LoadedModel:
-    """A program without an engine, for measurements."""
+def open_program(model: ModelOptions, *, quiet: bool = False) -> LoadedModel:
+    """A program without an engine, for measurements; ``quiet`` as above."""
     from slipstream.loading import load_model
 
     fetch_if_wanted(model.model)
+    with _loading(quiet) as progress:
+        return load_model(model, EngineOptions(), progress)
+
+
+@contextlib.contextmanager
+def _loading(quiet: bool) -> Iterator[Progress | None]:
+    if quiet:
+        yield None
+        return
     with progress_bar() as progress:
-        return load_model(
-            model, EngineOptions(), lambda done, total: progress(done, total, "loading")
-        )
+        yield lambda done, total: progress(done, total, "loading")

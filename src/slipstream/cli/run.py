@@ -43,7 +43,7 @@ def execute(arguments: argparse.Namespace) -> None:
     speculation = options(SpeculationOptions, arguments)
     model_options = options(ModelOptions, arguments)
     text = read_prompt(arguments)
-    model = open_model(model_options, speculation)
+    model = open_model(model_options, speculation, quiet=arguments.json)
     pieces = print_pieces(
         _pieces(model, text, arguments.template, sampling), drafts=arguments.show_drafts
     )
