@@ -198,7 +198,7 @@ class Program:
         """Time every phase from the next run on, or stop doing so."""
 
     def phase_seconds(self) -> list[float]:
-        """Wall time of each phase of the last run, barriers included. Raises ValueError when off."""
+        """Wall time of each phase of the last run, with its barrier. Raises ValueError when off."""
 
     def phases(self) -> list[tuple[str, list[str], list[tuple[int, int, int]]]]:
         """Per phase: ``product``, ``attention`` or ``row``; kernel paths; (type, rows, columns)."""

@@ -58,6 +58,20 @@ def paired_ratio(
     return Ratio(float(np.median(ratios)), float(low), float(high), int(ratios.size))
 
 
+def median_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
+    """95 % percentile bootstrap interval of the median (Efron 1979).
+
+    Raises:
+        ValueError: there are no values.
+    """
+    samples = np.asarray(values, dtype=np.float64)
+    if samples.size == 0:
+        raise ValueError("an interval needs a value")
+    draws = np.random.default_rng(seed).integers(0, samples.size, (_RESAMPLES, samples.size))
+    low, high = np.percentile(np.median(samples[draws], axis=1), [2.5, 97.5])
+    return float(low), float(high)
+
+
 def sign_test(ratios: Sequence[float]) -> float:
     """Two-sided exact sign test of "the median ratio is 1"; ties are dropped. Returns p."""
     wins = sum(1 for r in ratios if r > 1.0)
