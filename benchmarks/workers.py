@@ -65,10 +65,13 @@ class Worker:
         return answer
 
     def close(self) -> None:
-        os.kill(self.process.pid, signal.SIGCONT)
-        self.process.kill()
+        if self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGCONT)
+            self.process.kill()
         self.process.wait()
-        self._errors.close()
+        for stream in (self.process.stdin, self.process.stdout, self._errors):
+            if stream is not None:
+                stream.close()
 
     def __enter__(self) -> Worker:
         return self

@@ -27,7 +27,8 @@ NATIVE = [kind for kind in QUANT_TYPES.values() if _native.has_kernels(kind.ggml
 
 def load(folder: Path, backend: str = "cpu") -> LoadedModel:
     path = tiny_model(folder / "tiny.gguf", "qwen2")
-    options = ModelOptions(model=str(path), backend=backend, threads=2)
+    threads = 2 if backend == "cpu" else None
+    options = ModelOptions(model=str(path), backend=backend, threads=threads)
     return load_model(options, EngineOptions())
 
 

@@ -38,6 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> None:
+    import slipstream.backends.cpu  # noqa: F401  (says what to do when the native core is missing)
     from slipstream import _native
     from slipstream.machine import default_threads
     from slipstream.measure.probes import probe
