@@ -133,8 +133,7 @@ def _comparison(record: Mapping[str, Any], section: str, limits: Mapping[str, An
         f"{engine(OWN, engines[OWN])} ms",
         "limit ms",
     ]
-    if section == "rows":
-        header.append("/ faster first row")
+    header += {"rows": ["/ faster first row"], "prefill": ["tokens/s"]}.get(section, [])
     header += [f"{engine(name, engines[name])} ms, our speed" for name in PEERS]
     lines = []
     for key, own in samples[OWN].items():
@@ -142,6 +141,8 @@ def _comparison(record: Mapping[str, Any], section: str, limits: Mapping[str, An
         line = [key, _spread(own, 1), "-" if least is None else f"{least:.1f}"]
         if section == "rows":
             line.append(f"{statistics.median(own) / base_ms(samples):.2f}")
+        if section == "prefill":
+            line.append(f"{int(key) * 1e3 / statistics.median(own):,.0f}")
         for name in PEERS:
             ratio = paired_ratio(samples[name][key], own)
             shown = f"{ratio.median:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"

@@ -19,6 +19,7 @@
 
 // Opaque to the compiler: a product is formed anew for every accumulator of every loop, and GCC keeps
 // the accumulators in registers.
+#define UNROLL_SUMS _Pragma("GCC unroll 16")
 #define OPAQUE_VECTOR(v) asm volatile("" : "+x"(v))
 #define OPAQUE_WIDE_VECTOR(v) asm volatile("" : "+v"(v))
 #define OPAQUE_ARM_VECTOR(v) asm volatile("" : "+w"(v))
@@ -68,24 +69,22 @@ int portable_floats(int loops, float* sink) {
 #define TARGET_AVX_VNNI __attribute__((target("avx2,avxvnni")))
 #define TARGET_AVX512 __attribute__((target("avx512f,avx512vnni")))
 
-TARGET_AVX2 int add_up(const __m256i (&sums)[kSums], float* sink) {
-  for (const __m256i& sum : sums) *sink += static_cast<float>(_mm256_extract_epi32(sum, 0));
-  return kSums * 32;
-}
-
 // maddubs + add of int16 pairs: groups are widened once per 16 or 32 weights.
 TARGET_AVX2 int avx2_unsigned(int loops, float* sink) {
   __m256i sums[kSums] = {};
   __m256i codes = _mm256_set1_epi8(static_cast<char>(*sink));
   const __m256i x = _mm256_set1_epi8(5);
   for (int loop = 0; loop < loops; ++loop) {
-    for (__m256i& sum : sums) {
+    UNROLL_SUMS for (__m256i& sum : sums) {
       OPAQUE_VECTOR(codes);
       sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, x));
       OPAQUE_VECTOR(sum);
     }
   }
-  return add_up(sums, sink);
+  __m256i total = sums[0];
+  UNROLL_SUMS for (const __m256i& sum : sums) total = _mm256_add_epi32(total, sum);
+  *sink += static_cast<float>(_mm256_extract_epi32(total, 0));
+  return kSums * 32;
 }
 
 // The sign of the weight moves to the activation, and every pair is widened: it may reach 32512.
@@ -95,14 +94,17 @@ TARGET_AVX2 int avx2_signed(int loops, float* sink) {
   const __m256i x = _mm256_set1_epi8(5);
   const __m256i ones = _mm256_set1_epi16(1);
   for (int loop = 0; loop < loops; ++loop) {
-    for (__m256i& sum : sums) {
+    UNROLL_SUMS for (__m256i& sum : sums) {
       OPAQUE_VECTOR(weights);
       const __m256i pairs = _mm256_maddubs_epi16(weights, _mm256_sign_epi8(x, weights));
       sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
       OPAQUE_VECTOR(sum);
     }
   }
-  return add_up(sums, sink);
+  __m256i total = sums[0];
+  UNROLL_SUMS for (const __m256i& sum : sums) total = _mm256_add_epi32(total, sum);
+  *sink += static_cast<float>(_mm256_extract_epi32(total, 0));
+  return kSums * 32;
 }
 
 TARGET_AVX2 int avx2_floats(int loops, float* sink) {
@@ -110,13 +112,15 @@ TARGET_AVX2 int avx2_floats(int loops, float* sink) {
   __m256 weights = _mm256_set1_ps(*sink);
   const __m256 x = _mm256_set1_ps(1e-9f);
   for (int loop = 0; loop < loops; ++loop) {
-    for (__m256& sum : sums) {
+    UNROLL_SUMS for (__m256& sum : sums) {
       OPAQUE_VECTOR(weights);
       sum = _mm256_fmadd_ps(weights, x, sum);
       OPAQUE_VECTOR(sum);
     }
   }
-  for (const __m256& sum : sums) *sink += _mm256_cvtss_f32(sum);
+  __m256 total = sums[0];
+  UNROLL_SUMS for (const __m256& sum : sums) total = _mm256_add_ps(total, sum);
+  *sink += _mm256_cvtss_f32(total);
   return kSums * 8;
 }
 
@@ -125,13 +129,16 @@ TARGET_AVX_VNNI int avx_vnni_dots(int loops, float* sink) {
   __m256i codes = _mm256_set1_epi8(static_cast<char>(*sink));
   const __m256i x = _mm256_set1_epi8(5);
   for (int loop = 0; loop < loops; ++loop) {
-    for (__m256i& sum : sums) {
+    UNROLL_SUMS for (__m256i& sum : sums) {
       OPAQUE_VECTOR(codes);
       sum = _mm256_dpbusd_avx_epi32(sum, codes, x);
       OPAQUE_VECTOR(sum);
     }
   }
-  return add_up(sums, sink);
+  __m256i total = sums[0];
+  UNROLL_SUMS for (const __m256i& sum : sums) total = _mm256_add_epi32(total, sum);
+  *sink += static_cast<float>(_mm256_extract_epi32(total, 0));
+  return kSums * 32;
 }
 
 TARGET_AVX512 int avx512_dots(int loops, float* sink) {
@@ -139,17 +146,15 @@ TARGET_AVX512 int avx512_dots(int loops, float* sink) {
   __m512i codes = _mm512_set1_epi32(static_cast<int>(*sink));
   const __m512i x = _mm512_set1_epi32(0x05050505);
   for (int loop = 0; loop < loops; ++loop) {
-    for (__m512i& sum : sums) {
+    UNROLL_SUMS for (__m512i& sum : sums) {
       OPAQUE_WIDE_VECTOR(codes);
       sum = _mm512_dpbusd_epi32(sum, codes, x);
       OPAQUE_WIDE_VECTOR(sum);
     }
   }
-  alignas(64) int lanes[16];
-  for (const __m512i& sum : sums) {
-    _mm512_store_si512(lanes, sum);
-    *sink += static_cast<float>(lanes[0]);
-  }
+  __m512i total = sums[0];
+  UNROLL_SUMS for (const __m512i& sum : sums) total = _mm512_add_epi32(total, sum);
+  *sink += static_cast<float>(_mm512_cvtsi512_si32(total));
   return kSums * 64;
 }
 
@@ -158,13 +163,15 @@ TARGET_AVX512 int avx512_floats(int loops, float* sink) {
   __m512 weights = _mm512_set1_ps(*sink);
   const __m512 x = _mm512_set1_ps(1e-9f);
   for (int loop = 0; loop < loops; ++loop) {
-    for (__m512& sum : sums) {
+    UNROLL_SUMS for (__m512& sum : sums) {
       OPAQUE_WIDE_VECTOR(weights);
       sum = _mm512_fmadd_ps(weights, x, sum);
       OPAQUE_WIDE_VECTOR(sum);
     }
   }
-  for (const __m512& sum : sums) *sink += _mm512_cvtss_f32(sum);
+  __m512 total = sums[0];
+  UNROLL_SUMS for (const __m512& sum : sums) total = _mm512_add_ps(total, sum);
+  *sink += _mm512_cvtss_f32(total);
   return kSums * 16;
 }
 #endif
@@ -175,13 +182,15 @@ __attribute__((target("arch=armv8.2-a+dotprod"))) int neon_dots(int loops, float
   int8x16_t weights = vdupq_n_s8(static_cast<int8_t>(*sink));
   const int8x16_t x = vdupq_n_s8(5);
   for (int loop = 0; loop < loops; ++loop) {
-    for (int32x4_t& sum : sums) {
+    UNROLL_SUMS for (int32x4_t& sum : sums) {
       OPAQUE_ARM_VECTOR(weights);
       sum = vdotq_s32(sum, weights, x);
       OPAQUE_ARM_VECTOR(sum);
     }
   }
-  for (const int32x4_t& sum : sums) *sink += static_cast<float>(vgetq_lane_s32(sum, 0));
+  UNROLL_SUMS for (const int32x4_t& sum : sums) {
+    *sink += static_cast<float>(vgetq_lane_s32(sum, 0));
+  }
   return kSums * 16;
 }
 
@@ -190,13 +199,15 @@ __attribute__((target("arch=armv8.2-a+i8mm"))) int neon_i8mm_dots(int loops, flo
   int8x16_t weights = vdupq_n_s8(static_cast<int8_t>(*sink));
   const int8x16_t x = vdupq_n_s8(5);
   for (int loop = 0; loop < loops; ++loop) {
-    for (int32x4_t& sum : sums) {
+    UNROLL_SUMS for (int32x4_t& sum : sums) {
       OPAQUE_ARM_VECTOR(weights);
       sum = vmmlaq_s32(sum, weights, x);
       OPAQUE_ARM_VECTOR(sum);
     }
   }
-  for (const int32x4_t& sum : sums) *sink += static_cast<float>(vgetq_lane_s32(sum, 0));
+  UNROLL_SUMS for (const int32x4_t& sum : sums) {
+    *sink += static_cast<float>(vgetq_lane_s32(sum, 0));
+  }
   return kSums * 32;
 }
 
@@ -205,13 +216,13 @@ int neon_floats(int loops, float* sink) {
   float32x4_t weights = vdupq_n_f32(*sink);
   const float32x4_t x = vdupq_n_f32(1e-9f);
   for (int loop = 0; loop < loops; ++loop) {
-    for (float32x4_t& sum : sums) {
+    UNROLL_SUMS for (float32x4_t& sum : sums) {
       OPAQUE_ARM_VECTOR(weights);
       sum = vfmaq_f32(sum, weights, x);
       OPAQUE_ARM_VECTOR(sum);
     }
   }
-  for (const float32x4_t& sum : sums) *sink += vgetq_lane_f32(sum, 0);
+  UNROLL_SUMS for (const float32x4_t& sum : sums) *sink += vgetq_lane_f32(sum, 0);
   return kSums * 4;
 }
 #endif

@@ -33,8 +33,10 @@ std::vector<PhaseDescription> describe_phases(const Program& program) {
       made.push_back(describe(program, *rows));
     } else if (const auto* products = dynamic_cast<const ProductPhase*>(phase.get())) {
       made.push_back(describe(program, *products));
-    } else {
+    } else if (dynamic_cast<const AttentionPhase*>(phase.get()) != nullptr) {
       made.push_back({"attention", {"attention"}, {}});
+    } else {
+      made.push_back({"other", {"other"}, {}});
     }
   }
   return made;

@@ -48,7 +48,7 @@ class Profile {
 
 // What a phase does.
 struct PhaseDescription {
-  std::string kind;                             // "product", "attention" or "row"
+  std::string kind;                             // "product", "attention", "row" or "other"
   std::vector<std::string> ops;                 // kernel paths, without the row class
   std::vector<std::shared_ptr<const Matrix>> matrices;
 };

@@ -38,7 +38,7 @@ class OpCost:
     Attributes:
         op: such as ``q4_k 8960+8960 x 1536`` (outputs of each matrix x inputs), ``attention`` or
             the row ops of a phase.
-        kind: ``product``, ``attention``, ``row`` or ``outside``.
+        kind: ``product``, ``attention``, ``row``, ``other`` or ``outside``.
         phases: how many of a pass.
         weight_bytes: bytes of the matrices, all phases.
         mix_weights: mix -> weights that a row is multiplied by, all phases.
@@ -120,12 +120,12 @@ def _groups(program: CpuProgram) -> dict[str, _Group]:
         group = groups.setdefault(_label(kind, paths, matrices), _Group(kind, [], []))
         group.phases.append(index)
         group.matrices += matrices
-    order = {"product": 0, "attention": 1, "row": 2}
+    order = {"product": 0, "attention": 1, "other": 2, "row": 3}
     return dict(sorted(groups.items(), key=lambda item: order[item[1].kind]))
 
 
 def _label(kind: str, paths: Sequence[str], matrices: Sequence[tuple[int, int, int]]) -> str:
-    if kind == "attention":
+    if kind in ("attention", "other"):
         return kind
     if kind == "row":
         names = dict.fromkeys(path.partition("/")[0] for path in paths)
