@@ -201,4 +201,4 @@ class Program:
         """Wall time of each phase of the last run, with its barrier. Raises ValueError when off."""
 
     def phases(self) -> list[tuple[str, list[str], list[tuple[int, int, int]]]]:
-        """Per phase: kind (``native/profile.hh``); kernel paths; (type, rows, columns) of matrices."""
+        """Per phase: its kind; kernel paths; (type, rows, columns) of its matrices."""

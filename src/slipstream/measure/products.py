@@ -18,6 +18,7 @@ from slipstream.quants import QUANT_TYPES, SCALE_FIELDS
 _WORKING_SET = 128 << 20  # bytes: copies of the matrix beyond any last-level cache's share
 _MOST_COPIES = 256
 _FEWEST_ROUNDS = 3
+_OVERTIME = 4  # times the budget, to reach the fewest rounds
 _CACHED_BELOW = 0.25  # of the read bandwidth: a slower product does not care where weights lie
 
 
@@ -171,14 +172,18 @@ def product_costs(
 def _samples(
     products: _Products, rows: Sequence[int], budget_s: float
 ) -> dict[int, list[tuple[float, float]]]:
-    """Rounds in mirrored order until the time is over."""
+    """Rounds in mirrored order until the time is over, three of them if they take less than four
+    times as long."""
     samples: dict[int, list[tuple[float, float]]] = {r: [] for r in rows}
     products.seconds(max(rows))
-    order, end = list(rows), time.perf_counter() + budget_s
-    while len(samples[order[0]]) < _FEWEST_ROUNDS or time.perf_counter() < end:
+    order, begin, rounds = list(rows), time.perf_counter(), 0
+    while rounds == 0 or time.perf_counter() - begin < budget_s * (
+        _OVERTIME if rounds < _FEWEST_ROUNDS else 1
+    ):
         for r in order:
             samples[r].append(products.seconds(r))
         order.reverse()
+        rounds += 1
     return samples
 
 
