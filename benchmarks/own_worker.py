@@ -7,16 +7,19 @@ import json
 import resource
 import sys
 import time
-from importlib.metadata import version
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
+from slipstream.dispatch.structure import writes
 from slipstream.loading import LoadedModel, load_model
+from slipstream.measure.probes import MachineProbe, mix_weights, probe
 from slipstream.measure.rows import chain_step
 from slipstream.options import EngineOptions, ModelOptions
 
-CHUNK = 128
+CHUNK = EngineOptions().prefill_chunk
 
 
 class Own:
@@ -28,6 +31,7 @@ class Own:
         self.program = self.loaded.program
         self.sequence = self.program.memory.open()
         self.open_s = time.perf_counter() - begin
+        self.machine: MachineProbe | None = None
 
     @property
     def length(self) -> int:
@@ -99,14 +103,51 @@ def tokenize(own: Own, request: dict[str, Any]) -> dict[str, Any]:
     return {"tokens": own.loaded.tokenizer.encode(request["text"])}
 
 
-def memory(_: Own, __: dict[str, Any]) -> dict[str, Any]:
-    return {"peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+def memory(own: Own, _: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "step_bytes": own.loaded.weights.step_bytes,
+        "kv_bytes": own.program.memory.bytes(),
+    }
+
+
+def limits(own: Own, request: dict[str, Any]) -> dict[str, Any]:
+    """The machine's rates, the best of all calls so far, and what they allow a pass of R rows."""
+    weights, backend = own.loaded.weights, own.loaded.backend
+    taken = probe(backend.isa, backend.threads)
+    own.machine = taken if own.machine is None else own.machine.better(taken)
+    mixes = mix_weights(own.loaded.graph, weights.plan.stored_types())
+    return {
+        "read_gb_s": own.machine.read_gb_s,
+        "peak_gmac_s": dict(own.machine.peak_gmac_s),
+        "step_bytes": weights.step_bytes,
+        "step_weights": mixes,
+        "prompt_token_ms": prompt_token_ms(own),
+        "limit_ms": {
+            str(r): own.machine.limit_ms(r, weights.step_bytes, mixes) for r in request["rows"]
+        },
+    }
+
+
+def prompt_token_ms(own: Own) -> float:
+    """Milliseconds of the multiplications of one prompt token, which needs no logits."""
+    assert own.machine is not None
+    graph, stored = own.loaded.graph, own.loaded.weights.plan.stored_types()
+    body = tuple(op for op in graph.ops if all(v.row_set == "all" for v in writes(op)))
+    return own.machine.limit_ms(1, 0, mix_weights(replace(graph, ops=body), stored))
+
+
+def package_version() -> str:
+    try:
+        return version("slipstream")
+    except PackageNotFoundError:
+        return "source tree"
 
 
 def identity(own: Own, _: dict[str, Any]) -> dict[str, Any]:
     return {
         "package": "slipstream",
-        "version": version("slipstream"),
+        "version": package_version(),
         "isa": getattr(own.loaded.backend, "isa", "numpy"),
         "precision": own.loaded.backend.precision,
         "threads": getattr(own.loaded.backend, "threads", None),
@@ -114,7 +155,9 @@ def identity(own: Own, _: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-OPERATIONS = {f.__name__: f for f in (rows, prefill, decode, logits, tokenize, memory, identity)}
+OPERATIONS = {
+    f.__name__: f for f in (rows, prefill, decode, logits, tokenize, memory, limits, identity)
+}
 
 
 def main() -> None:

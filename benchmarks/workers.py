@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -14,15 +15,25 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 PEERS = ("llama", "ik_llama")
+LAST_LINES = 12  # of a failed worker's errors
 
 
 class Worker:
-    """A child that answers one JSON line per request; stopped whenever it is not asked."""
+    """A child that answers one JSON line per request; stopped whenever it is not asked.
+
+    What it writes to stderr is shown only when it ends by itself: peers print pages of text.
+    """
 
     def __init__(self, name: str, command: list[str]) -> None:
         self.name = name
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            bufsize=1,
         )
         self.ready = self._answer()
         self.pause()
@@ -33,7 +44,12 @@ class Worker:
             if line.startswith("{"):
                 answer: dict[str, Any] = json.loads(line)
                 return answer
-        raise SystemExit(f"{self.name} ended with exit code {self.process.wait()}")
+        code = self.process.wait()
+        self._errors.seek(0)
+        last = b"\n".join(self._errors.read().splitlines()[-LAST_LINES:])
+        raise SystemExit(
+            f"{last.decode(errors='replace')}\n{self.name} ended with exit code {code}"
+        )
 
     def pause(self) -> None:
         os.kill(self.process.pid, signal.SIGSTOP)
@@ -49,9 +65,13 @@ class Worker:
         return answer
 
     def close(self) -> None:
-        os.kill(self.process.pid, signal.SIGCONT)
-        self.process.kill()
+        if self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGCONT)
+            self.process.kill()
         self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self._errors):
+            if stream is not None:
+                stream.close()
 
     def __enter__(self) -> Worker:
         return self

@@ -16,6 +16,7 @@
 
 #include "executor.hh"
 #include "float_mode.hh"
+#include "peaks.hh"
 #include "probes.hh"
 
 namespace nb = nanobind;
@@ -162,6 +163,17 @@ class BoundProgram {
     return executor_.counts();
   }
 
+  void profile(bool on) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    executor_.profile(on);
+  }
+
+  std::vector<double> phase_seconds() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    require(executor_.profile() != nullptr, "the program is not profiled");
+    return executor_.profile()->seconds();
+  }
+
   const Executor& executor() const { return executor_; }
 
  private:
@@ -248,8 +260,9 @@ void bind_primitives(nb::module_& module) {
   module.def("sample", &sample, nb::arg("row").noconvert(), "temperature"_a, "top_k"_a, "top_p"_a,
              "min_p"_a, "seed"_a, "index"_a, "isa"_a);
   module.def("read_bandwidth", &read_bandwidth, "bytes"_a, "threads"_a, "rounds"_a = 3,
-             nb::call_guard<nb::gil_scoped_release>());
-  module.def("integer_peak", &integer_peak, "isa"_a, "threads"_a,
+             "streams"_a = 1,              nb::call_guard<nb::gil_scoped_release>());
+  module.def("multiply_mixes", &multiply_mixes);
+  module.def("multiply_peak", &multiply_peak, "isa"_a, "mix"_a, "threads"_a,
              nb::call_guard<nb::gil_scoped_release>());
 }
 
@@ -366,6 +379,9 @@ void bind_builder(nb::module_& module) {
       }, "name"_a, "x"_a);
 }
 
+using MatrixShape = std::tuple<int, int, int>;  // type, rows, columns
+using PhaseTuple = std::tuple<std::string, std::vector<std::string>, std::vector<MatrixShape>>;
+
 void bind_program(nb::module_& module) {
   using namespace nb::literals;
   nb::class_<BoundProgram>(module, "Program")
@@ -380,6 +396,19 @@ void bind_program(nb::module_& module) {
       .def("counts", &BoundProgram::counts)
       .def_prop_ro("workspace_bytes", [](const BoundProgram& self) {
         return self.executor().workspace_bytes();
+      })
+      .def("profile", &BoundProgram::profile, "on"_a)
+      .def("phase_seconds", &BoundProgram::phase_seconds)
+      .def("phases", [](const BoundProgram& self) {
+        std::vector<PhaseTuple> made;
+        for (PhaseDescription& phase : describe_phases(self.executor().program())) {
+          std::vector<MatrixShape> shapes;
+          for (const auto& matrix : phase.matrices) {
+            shapes.emplace_back(static_cast<int>(matrix->type), matrix->rows, matrix->columns);
+          }
+          made.emplace_back(std::move(phase.kind), std::move(phase.ops), std::move(shapes));
+        }
+        return made;
       });
 }
 

@@ -28,9 +28,13 @@ int capacity_for(int rows) {
 
 class Executor::StepJob final : public Job {
  public:
-  StepJob(const Program& program, const Frame& frame) : program_(program), frame_(frame) {}
+  StepJob(const Program& program, const Frame& frame, Profile* profile)
+      : program_(program), frame_(frame), profile_(profile) {}
   int phases() const override { return static_cast<int>(program_.phases.size()); }
-  int items(int phase) const override { return program_.phases[phase]->items(frame_); }
+  int items(int phase) const override {
+    if (profile_ != nullptr) profile_->begin(phase);
+    return program_.phases[phase]->items(frame_);
+  }
   int grain(int phase) const override { return program_.phases[phase]->grain(frame_); }
   void work(int phase, int first, int last, int thread) override {
     program_.phases[phase]->run(frame_, first, last, thread);
@@ -39,6 +43,7 @@ class Executor::StepJob final : public Job {
  private:
   const Program& program_;
   const Frame& frame_;
+  Profile* profile_;
 };
 
 Executor::Executor(std::shared_ptr<Pool> pool, Program program)
@@ -132,14 +137,17 @@ void Executor::run(const Rows& step) {
   validate(step);
   const int most = std::min(step.count, kBatchRows);
   reserve(std::max(most, 1), std::max(std::min(step.logits, most), 1));
+  if (profile_ != nullptr) profile_->start_run();
   int next_logit = 0;
   for (int first = 0; first < step.count; first += kBatchRows) {
     const int count = std::min(kBatchRows, step.count - first);
     const int first_logit = next_logit;
     while (next_logit < step.logits && step.logit_rows[next_logit] < first + count) ++next_logit;
     begin_batch(step, first, count, first_logit, next_logit - first_logit);
-    StepJob job(program_, frame_);
+    StepJob job(program_, frame_, profile_.get());
+    if (profile_ != nullptr) profile_->start_batch();
     pool_->run(job);
+    if (profile_ != nullptr) profile_->end_batch();
     count_nodes();
   }
 }
@@ -219,6 +227,10 @@ void Executor::mark_needed() {
     if (!needed) continue;
     for (const int read : node.reads) read_[read] = 1;
   }
+}
+
+void Executor::profile(bool on) {
+  profile_ = on ? std::make_unique<Profile>(program_.phases.size()) : nullptr;
 }
 
 void Executor::count_nodes() {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "pool.hh"
+#include "profile.hh"
 #include "program.hh"
 
 namespace slipstream {
@@ -34,6 +35,10 @@ class Executor {
   std::map<std::string, int64_t> counts() const;
   size_t workspace_bytes() const { return workspace_bytes_; }
 
+  // Times every phase from now on, or stops doing so.
+  void profile(bool on);
+  const Profile* profile() const { return profile_.get(); }  // nullptr when off
+
  private:
   class StepJob;
 
@@ -48,6 +53,7 @@ class Executor {
   void mark_needed();
   void count_nodes();
 
+  std::unique_ptr<Profile> profile_;
   std::shared_ptr<Pool> pool_;
   Program program_;
   Frame frame_;

@@ -53,6 +53,7 @@ class ProductPhase final : public Phase {
   int items(const Frame& frame) const override;
   int grain(const Frame& frame) const override;
   void run(const Frame& frame, int first, int last, int thread) const override;
+  const std::vector<Product>& products() const { return products_; }
 
   // Bytes of per-thread scratch: tiles of one block of rows.
   static constexpr size_t kScratchBytes = 3 * sizeof(float) * kBlockRows * kStripRows;

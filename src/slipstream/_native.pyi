@@ -31,11 +31,17 @@ def sample(
 ) -> int:
     """argmax of logit / temperature + Gumbel(seed, index, id) over the filtered candidates."""
 
-def read_bandwidth(bytes: int, threads: int, rounds: int = 3) -> float:
-    """Bytes per second read from a buffer of ``bytes``, the best of ``rounds``."""
+def read_bandwidth(bytes: int, threads: int, rounds: int = 3, streams: int = 1) -> float:
+    """Bytes per second read from a buffer of ``bytes``, the best of ``rounds``.
 
-def integer_peak(isa: str, threads: int) -> float:
-    """8-bit multiply-accumulates per second of the level's widest integer dot product."""
+    Each thread reads ``streams`` (1, 2, 4, 8 or 16) distant places in turn.
+    """
+
+def multiply_mixes() -> list[str]:
+    """``unsigned_int8``, ``signed_int8``, ``float32``: what ``multiply_peak`` measures."""
+
+def multiply_peak(isa: str, mix: str, threads: int) -> float:
+    """Multiply-accumulates per second in registers, by the instructions of the level's kernels."""
 
 def has_kernels(type_id: int) -> bool:
     """Whether there are native kernels for a GGML type."""
@@ -203,3 +209,11 @@ class Program:
 
     @property
     def workspace_bytes(self) -> int: ...
+    def profile(self, on: bool) -> None:
+        """Time every phase from the next run on, or stop doing so."""
+
+    def phase_seconds(self) -> list[float]:
+        """Wall time of each phase of the last run, with its barrier. Raises ValueError when off."""
+
+    def phases(self) -> list[tuple[str, list[str], list[tuple[int, int, int]]]]:
+        """Per phase: its kind; kernel paths; (type, rows, columns) of its matrices."""

@@ -57,6 +57,7 @@ def refused(done: subprocess.CompletedProcess[str], *parts: str, code: int = 2) 
         (["pull", "no-such-name"], "no-such-name"),
         (["bench", "rows", "MODEL", "--rows", "0"], "--rows"),
         (["bench", "rows", "MODEL", "--rounds", "none"], "--rounds"),
+        (["bench", "rows", "MODEL", "--backend", "reference", "--ops"], "`--ops`"),
         (["bench", "speculate", "MODEL", "--strata", "poetry"], "poetry"),
         (["bench", "speculate", "MODEL", "--spec", "none"], "`--spec none`"),
     ],
@@ -64,6 +65,26 @@ def refused(done: subprocess.CompletedProcess[str], *parts: str, code: int = 2) 
 def test_mistake(slipstream: Command, tiny: Path, arguments: list[str], part: str) -> None:
     words = [str(tiny) if word == "MODEL" else word for word in arguments]
     refused(slipstream(*words), part)
+
+
+@pytest.mark.native
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--types", "q4_k,q9"], "`q9`"),
+        (["--levels", "mmx"], "`--levels` among"),
+        (["--shapes", "16"], "`--shapes`"),
+        (["--shapes", "0x32"], "`0x32`"),
+        (["--shapes", "99999x99999"], "2^30"),
+        (["--types", "q4_k", "--shapes", "16x32"], "256"),
+        (["--rows", "0"], "--rows"),
+        (["--budget", "soon"], "--budget"),
+        (["--threads", "0"], "--threads"),
+    ],
+)
+def test_mistake_of_bench_ops(slipstream: Command, arguments: list[str], part: str) -> None:
+    pytest.importorskip("slipstream._native")
+    refused(slipstream("bench", "ops", *arguments), part)
 
 
 @pytest.mark.native

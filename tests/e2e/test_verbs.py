@@ -204,6 +204,51 @@ def test_bench_rows(slipstream: Command, tiny: Path, backend: Sequence[str]) -> 
     assert record["rows"][0]["ratio"] == 1.0
 
 
+@pytest.mark.native
+def test_bench_rows_ops_and_plot(slipstream: Command, tiny: Path, tmp_path: Path) -> None:
+    pytest.importorskip("slipstream._native")
+    page = tmp_path / "rows.html"
+    options = ("--rows", "1,3", "--rounds", "2", "--depth", "4", "--ops", "--plot", page)
+    done = slipstream("bench", "rows", tiny, *options, "--json")
+    assert done.returncode == 0, done.stderr
+    record = last_json(done.stdout)
+    assert {"product", "attention", "row", "outside"} == {op["kind"] for op in record["ops"]}
+    assert all([row["rows"] for row in op["rows"]] == [1, 3] for op in record["ops"])
+    assert all(row["limit_ms"] > 0 for row in record["rows"])
+    assert all(row["read_fraction"] > 0 for row in record["rows"])
+    assert {"unsigned_int8", "signed_int8", "float32"} == set(record["peak_gmac_s"])
+    assert "attention" in done.stdout
+    assert "drift: " in done.stdout
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_bench_rows_plot_that_cannot_be_written(
+    slipstream: Command, tiny: Path, backend: Sequence[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "none" / "rows.html"
+    options = ("--rows", "1", "--rounds", "1", "--depth", "1", "--plot", page)
+    done = slipstream("bench", "rows", tiny, *backend, *options)
+    assert done.returncode == 2
+    assert "--plot" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.native
+def test_bench_ops(slipstream: Command) -> None:
+    pytest.importorskip("slipstream._native")
+    options = ("--types", "q4_k,f16", "--shapes", "32x256", "--rows", "1,2", "--budget", "1")
+    record = run_json(slipstream, "bench", "ops", *options, "--levels", "portable", "-t", "1")
+    assert [(op["type"], op["rows"], op["isa"]) for op in record["ops"]] == [
+        ("q4_k", 1, "portable"),
+        ("q4_k", 2, "portable"),
+        ("f16", 1, "portable"),
+        ("f16", 2, "portable"),
+    ]
+    assert {"us", "gb_s", "gmac_s", "limit_us", "outputs", "inputs"} <= set(record["ops"][0])
+    assert record["threads"] == 1
+    assert set(record["peak_gmac_s"]) == {"portable"}
+
+
 def test_bench_decode(slipstream: Command, tiny: Path, backend: Sequence[str]) -> None:
     record = run_json(
         slipstream,
@@ -257,7 +302,9 @@ def test_version_and_help(slipstream: Command) -> None:
     assert nothing.stderr.startswith("Usage: slipstream")
 
 
-@pytest.mark.parametrize("verb", ["pull", "run", "chat", "inspect", "explain", "bench rows"])
+@pytest.mark.parametrize(
+    "verb", ["pull", "run", "chat", "inspect", "explain", "bench rows", "bench ops"]
+)
 def test_help_of_a_verb_fits_the_terminal(slipstream: Command, verb: str) -> None:
     done = slipstream(*verb.split(), "--help")
     assert done.returncode == 0

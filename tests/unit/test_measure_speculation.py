@@ -54,6 +54,22 @@ class CountingModel:
         return SimpleNamespace(text="words", ids=emitted, statistics=statistics)
 
 
+def timed(start_s: float, token_s: float, condition: str = PLAIN) -> Sample:
+    ids = tuple(range(11))
+    return Sample("p", condition, 0, ids, 10 * token_s, 0, 0, 0, 11, None, start_s)
+
+
+def test_a_machine_that_grows_slower_is_seen() -> None:
+    rising = [timed(float(i), 0.1 + 0.01 * i) for i in range(8)]
+    steady = [timed(float(i), 0.1 + 0.002 * (-1) ** i) for i in range(8)]
+    fast_drafts = [timed(float(i), 0.1 - 0.01 * i, "ngram-mod") for i in range(8)]
+    drifting = summarise("chat", "ngram-mod", [*rising, *fast_drafts])
+    assert drifting.drifting
+    assert drifting.drift_change == pytest.approx(0.07 / 0.135)
+    assert not summarise("chat", "ngram-mod", [*steady, *fast_drafts]).drifting
+    assert not summarise("chat", "ngram-mod", rising[:3]).drifting
+
+
 def prompt(name: str, text: str, limit: int = 10) -> WorkloadPrompt:
     message = WorkloadMessage("user", text)
     return WorkloadPrompt(f"prose/{name}", "prose", (message,), limit, "test", "MIT", "")

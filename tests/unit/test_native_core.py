@@ -197,12 +197,18 @@ def test_primitives_refuse_other_types() -> None:
 
 
 def test_probes_say_something_plausible() -> None:
-    assert _native.read_bandwidth(1 << 22, 1, 1) > 1e7
-    assert _native.integer_peak("portable", 1) > 1e7
+    for streams in (1, 2, 16):
+        assert _native.read_bandwidth(1 << 22, 1, 1, streams) > 1e7
+    for mix in _native.multiply_mixes():
+        assert _native.multiply_peak("portable", mix, 1) > 1e6
     with pytest.raises(ValueError, match="at least"):
         _native.read_bandwidth(10, 1)
+    with pytest.raises(ValueError, match="streams"):
+        _native.read_bandwidth(1 << 22, 1, 1, 3)
     with pytest.raises(ValueError, match="level"):
-        _native.integer_peak("none", 1)
+        _native.multiply_peak("none", "float32", 1)
+    with pytest.raises(ValueError, match="mix"):
+        _native.multiply_peak("portable", "none", 1)
 
 
 FORKED = """

@@ -17,7 +17,6 @@ from slipstream.dispatch.fuse import fuse
 from slipstream.dispatch.kernels import PASS_ROWS, is_planned
 from slipstream.dispatch.policy import LADDER, Policy, Status, load_policy, parse_policy
 from slipstream.dispatch.select import ROW_CLASSES, Plan, resolve_level, row_class, select
-from slipstream.dispatch.structure import step_weights
 from slipstream.errors import BackendError, OptionError, UnsupportedError
 from slipstream.gguf import open_gguf
 from slipstream.graph import Graph, GraphBuilder, Weight
@@ -253,9 +252,3 @@ def test_a_type_expanded_to_float_is_the_same_at_a16() -> None:
     graph = one_linear(Weight("w", Q8_0, 4, 64))
     plans = [select(graph, "avx2", {F32}, precision=precision) for precision in ("a8", "a16")]
     assert plans[0].choices == plans[1].choices
-
-
-def test_weights_that_meet_two_planes_count_twice() -> None:
-    quantised, floats = (one_linear(Weight("w", kind, 4, 64)) for kind in (Q8_0, F32))
-    assert (step_weights(quantised), step_weights(quantised, "a16")) == (256, 512)
-    assert (step_weights(floats), step_weights(floats, "a16")) == (256, 256)

@@ -249,6 +249,18 @@ class CpuProgram:
     def workspace_bytes(self) -> int:
         return self._program.workspace_bytes
 
+    def profile(self, on: bool) -> None:
+        """Time every phase of a step from now on, or stop doing so."""
+        self._program.profile(on)
+
+    def phase_seconds(self) -> list[float]:
+        """Wall seconds of each of ``phases`` in the last step; only while profiled."""
+        return self._program.phase_seconds()
+
+    def phases(self) -> list[tuple[str, list[str], list[tuple[int, int, int]]]]:
+        """Kind, kernel paths and matrices (type, rows, columns) of each phase of a step."""
+        return self._program.phases()
+
     def _check_tokens(self, tokens: NDArray[np.int32] | None) -> None:
         if tokens is None or self._vocabulary == 0 or len(tokens) == 0:
             return

@@ -19,11 +19,12 @@ VERBS = {
     "chat": "Talk to a model through its own template.",
     "inspect": "What a file is, what it offers, what it needs.",
     "explain": "Which kernels would run, and why.",
-    "bench": "Measure: rows, decode or speculate.",
+    "bench": "Measure: rows, decode, ops or speculate.",
 }
 BENCH_VERBS = {
     "rows": "What a pass of R rows costs.",
     "decode": "Prefill and one-row decoding speed, without drafts.",
+    "ops": "A matrix product by type, shape, rows and instruction-set level.",
     "speculate": "Every workload with speculation off and on; the output must be identical.",
 }
 _GROUPS = {"": VERBS, "bench": BENCH_VERBS}

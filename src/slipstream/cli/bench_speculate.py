@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,13 +73,23 @@ def execute(arguments: argparse.Namespace) -> int:
         samples = {name: plan.run(model, groups, name, conditions, progress) for name in groups}
     summaries = [summarise(name, method, group) for name, group in samples.items()]
     every = [sample for group in samples.values() for sample in group]
-    summaries.append(summarise("all", method, every))
+    summaries.append(_whole(method, every, summaries))
     _print(model_options.model, method, summaries)
     print(precision_line(model.loaded.backend.precision))
     if arguments.json:
         head = {**identity(model_options, model.loaded), "method": method, "options": chosen}
         print_json({**head, "summaries": [asdict(summary) for summary in summaries]})
     return 0 if summaries[-1].identical else 1
+
+
+def _whole(method: str, samples: list[Sample], strata: list[Summary]) -> Summary:
+    """The summary of everything; it drifts if a workload does, for workloads differ anyway."""
+    from slipstream.measure.speculation import summarise
+
+    drifting = any(stratum.drifting for stratum in strata)
+    worst = max((s.drift_change for s in strata if s.drifting), key=abs, default=0.0)
+    made = summarise("all", method, samples)
+    return replace(made, drift_change=worst, drifting=drifting)
 
 
 def _method(arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
@@ -163,7 +173,17 @@ def _print(model: str, method: str, summaries: list[Summary]) -> None:
     print(table(_HEADER, [_line(summary) for summary in summaries]))
     for prompt, reason in summaries[-1].degenerate.items():
         print(f"left out of the figures: {prompt} ({reason})")
+    print(_drift_line(summaries[:-1]))
     print("speed-up: median over pairs of the same prompt; tok/s without the first token")
+
+
+def _drift_line(strata: list[Summary]) -> str:
+    """Whether the machine changed within a workload: between them the prompts differ too."""
+    drifting = [summary for summary in strata if summary.drifting]
+    if not drifting:
+        return "drift: none beyond the noise"
+    shown = ", ".join(f"{s.name} {100 * s.drift_change:+.0f} %" for s in drifting)
+    return f"drift: the plain time of a token changed during a workload ({shown}): measure again"
 
 
 def _number(value: float | None, digits: int = 1) -> str:

@@ -46,12 +46,3 @@ def reader_counts(graph: Graph) -> Counter[int]:
 def activation_planes(type_id: int, precision: Precision) -> int:
     """Int8 planes that one row is multiplied as: two of a16, none (so 1 row) of float weights."""
     return 2 if precision == "a16" and quant_type(type_id, "").block_elements > 1 else 1
-
-
-def step_weights(graph: Graph, precision: Precision = "a8") -> int:
-    """Weights that one row of a step is multiplied by; twice those that meet two planes."""
-    return sum(
-        weight.rows * weight.columns * activation_planes(weight.type_id, precision)
-        for op in graph.ops
-        for weight in matrices(op)
-    )

@@ -15,7 +15,7 @@ from slipstream.backends.base import Program, Step
 from slipstream.errors import OptionError
 from slipstream.loading import LoadedModel
 from slipstream.measure.interleave import Timing, by_condition, interleave
-from slipstream.measure.statistics import drift
+from slipstream.measure.statistics import drift, median_interval
 
 Progress = Callable[[int, int | None, str], None]
 """Called with steps done, steps in all, and what is being done."""
@@ -27,17 +27,22 @@ class RowCost:
 
     Attributes:
         ms: median milliseconds.
+        low_ms, high_ms: bounds of the 95 % bootstrap interval of that median.
         spread: (largest - smallest) / median over the rounds.
         ratio: ms / ms of the first row count measured.
         weight_gb_s: weight bytes of one step / ms, in GB/s.
-        drifting: whether the machine grew faster or slower over the run, beyond the noise.
+        drift_change: fitted last-to-first change of the time over the run, relative.
+        drifting: whether that change is beyond the noise.
     """
 
     rows: int
     ms: float
+    low_ms: float
+    high_ms: float
     spread: float
     ratio: float
     weight_gb_s: float
+    drift_change: float
     drifting: bool
 
 
@@ -54,7 +59,7 @@ class DecodeRates:
     spread: float
 
 
-def _tokens(count: int, vocabulary: int) -> NDArray[np.int32]:
+def spread_tokens(count: int, vocabulary: int) -> NDArray[np.int32]:
     """Ids spread over the vocabulary; the same at every call."""
     ids = np.random.default_rng(0).integers(0, vocabulary, size=count)
     return ids.astype(np.int32)
@@ -74,7 +79,7 @@ def chain_step(sequence: int, tokens: NDArray[np.int32], *, all_logits: bool = T
 
 def fill(program: Program, sequence: int, depth: int, chunk: int = 64) -> None:
     """Commit ``depth`` positions of arbitrary tokens."""
-    tokens = _tokens(depth, program.graph.vocabulary)
+    tokens = spread_tokens(depth, program.graph.vocabulary)
     for begin in range(0, depth, chunk):
         part = tokens[begin : begin + chunk]
         program.run(chain_step(sequence, part, all_logits=False))
@@ -82,7 +87,7 @@ def fill(program: Program, sequence: int, depth: int, chunk: int = 64) -> None:
 
 
 @contextmanager
-def _sequence(loaded: LoadedModel, positions: int) -> Iterator[int]:
+def open_sequence(loaded: LoadedModel, positions: int) -> Iterator[int]:
     """A sequence with room for so many positions, closed at the end.
 
     Raises:
@@ -116,11 +121,13 @@ def row_costs(
         OptionError: ``depth`` and the rows do not fit the context.
     """
     program = loaded.program
-    with _sequence(loaded, depth + max(rows)) as sequence:
+    with open_sequence(loaded, depth + max(rows)) as sequence:
         fill(program, sequence, depth)
-        steps = {str(r): chain_step(sequence, _tokens(r, program.graph.vocabulary)) for r in rows}
+        steps = {
+            str(r): chain_step(sequence, spread_tokens(r, program.graph.vocabulary)) for r in rows
+        }
         calls = {name: lambda step=step: program.run(step) for name, step in steps.items()}
-        switch = _Counter((rounds + 2) * len(rows), "rows", progress)
+        switch = RoundCounter((rounds + 2) * len(rows), "rows", progress)
         timings = by_condition(interleave(calls, rounds, warm_up=2, switch=switch))
     base = statistics.median(t.elapsed_s for t in timings[str(rows[0])])
     return [_cost(r, timings[str(r)], base, loaded.weights.step_bytes) for r in rows]
@@ -129,18 +136,23 @@ def row_costs(
 def _cost(rows: int, timings: Sequence[Timing], base: float, step_bytes: int) -> RowCost:
     elapsed = [t.elapsed_s for t in timings]
     middle = statistics.median(elapsed)
+    low, high = median_interval(elapsed)
+    change = drift(timings)
     return RowCost(
         rows=rows,
         ms=middle * 1e3,
+        low_ms=low * 1e3,
+        high_ms=high * 1e3,
         spread=(max(elapsed) - min(elapsed)) / middle,
         ratio=middle / base,
         weight_gb_s=step_bytes / middle / 1e9,
-        drifting=drift(timings).drifting,
+        drift_change=change.change,
+        drifting=change.drifting,
     )
 
 
-class _Counter:
-    """Reports every call."""
+class RoundCounter:
+    """Reports every call to ``progress``, with the number of calls before it."""
 
     def __init__(self, total: int, label: str, progress: Progress | None) -> None:
         self._total = total
@@ -162,7 +174,7 @@ def decode_rates(
     Raises:
         OptionError: the tokens do not fit the context.
     """
-    counter = _Counter(rounds + 1, "round", progress)
+    counter = RoundCounter(rounds + 1, "round", progress)
     timed = []
     for _ in range(rounds + 1):
         counter()
@@ -176,8 +188,8 @@ def decode_rates(
 def _decode_round(loaded: LoadedModel, prompt: int, count: int) -> tuple[float, float]:
     """Seconds of the prefill and of the decoding."""
     program = loaded.program
-    tokens = _tokens(count, program.graph.vocabulary)
-    with _sequence(loaded, prompt + count) as sequence:
+    tokens = spread_tokens(count, program.graph.vocabulary)
+    with open_sequence(loaded, prompt + count) as sequence:
         begin = time.perf_counter()
         fill(program, sequence, prompt)
         middle = time.perf_counter()
@@ -190,7 +202,7 @@ def _decode_round(loaded: LoadedModel, prompt: int, count: int) -> tuple[float, 
 def observe(loaded: LoadedModel, rows: Sequence[int]) -> Mapping[str, int]:
     """Run a pass of each row count; kernel path -> how often it ran."""
     program = loaded.program
-    with _sequence(loaded, max(rows)) as sequence:
+    with open_sequence(loaded, max(rows)) as sequence:
         for count in rows:
-            program.run(chain_step(sequence, _tokens(count, program.graph.vocabulary)))
+            program.run(chain_step(sequence, spread_tokens(count, program.graph.vocabulary)))
     return program.observed()

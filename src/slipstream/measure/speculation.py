@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 from slipstream.api import Completion, Model
 from slipstream.errors import TemplateError
 from slipstream.measure.degenerate import degenerate_reason
-from slipstream.measure.interleave import mirrored_order
-from slipstream.measure.statistics import Ratio, paired_ratio
+from slipstream.measure.interleave import Timing, mirrored_order
+from slipstream.measure.statistics import Drift, Ratio, drift, paired_ratio
 from slipstream.measure.workload import WorkloadPrompt
 
 PLAIN = "none"
@@ -24,6 +25,7 @@ class Sample:
         condition: ``none`` or the method.
         decode_s: seconds from the first token to the last.
         degenerate: why the output is unfit for a figure, or None.
+        start_s: when it began, on any clock that runs evenly.
     """
 
     prompt: str
@@ -36,6 +38,7 @@ class Sample:
     accepted: int
     target_passes: int
     degenerate: str | None
+    start_s: float = 0.0
 
     @property
     def emitted(self) -> int:
@@ -54,6 +57,7 @@ def _complete(model: Model, prompt: WorkloadPrompt, **options: Any) -> Completio
 def _sample(
     model: Model, prompt: WorkloadPrompt, name: str, number: int, options: Mapping[str, Any]
 ) -> Sample:
+    begin = time.perf_counter()
     done = _complete(model, prompt, **options)
     s = done.statistics
     first, last = s.first_token_s, s.finished_s
@@ -69,6 +73,7 @@ def _sample(
         accepted=s.accepted,
         target_passes=s.target_passes,
         degenerate=degenerate_reason(done.text, done.ids),
+        start_s=begin,
     )
 
 
@@ -114,6 +119,9 @@ class Summary:
         speed_up: per-prompt paired ratio, None when no prompt is fit.
         identical: whether every output equals the plain one.
         degenerate: prompt -> reason; left out of speeds and counts.
+        drift_change: fitted last-to-first change of the plain time of a token over these samples,
+            relative; 0 when there are too few.
+        drifting: whether that change is beyond the noise.
     """
 
     name: str
@@ -127,6 +135,18 @@ class Summary:
     tokens_per_pass: float | None
     identical: bool
     degenerate: Mapping[str, str]
+    drift_change: float
+    drifting: bool
+
+
+def _drift(plain: Sequence[Sample]) -> Drift:
+    """Of the seconds per token without drafts; what remains between prompts counts as noise."""
+    timings = [
+        Timing(s.condition, s.round, s.start_s, s.decode_s / (s.emitted - 1))
+        for s in plain
+        if s.emitted > 1
+    ]
+    return drift(timings)
 
 
 def _rate(samples: Sequence[Sample]) -> float | None:
@@ -151,6 +171,7 @@ def summarise(name: str, method: str, samples: Sequence[Sample]) -> Summary:
     fit_plain = [s for s in plain if s.prompt not in unfit]
     fit = [s for s in drafted if s.prompt not in unfit]
     passes = sum(s.target_passes for s in fit)
+    change = _drift(fit_plain)
     return Summary(
         name=name,
         method=method,
@@ -163,4 +184,6 @@ def summarise(name: str, method: str, samples: Sequence[Sample]) -> Summary:
         tokens_per_pass=sum(s.emitted for s in fit) / passes if passes else None,
         identical=all(s.ids == expected[s.prompt] for s in drafted + plain),
         degenerate=unfit,
+        drift_change=change.change,
+        drifting=change.drifting,
     )

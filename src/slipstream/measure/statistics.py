@@ -12,6 +12,7 @@ from slipstream.measure.interleave import Timing, by_condition
 
 _RESAMPLES = 4000
 _DRIFT_LIMIT = 0.05
+_NORMAL_QUANTILE = 1.959964  # 0.975 of the standard normal distribution
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,20 @@ def paired_ratio(
     return Ratio(float(np.median(ratios)), float(low), float(high), int(ratios.size))
 
 
+def median_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
+    """95 % percentile bootstrap interval of the median (Efron 1979).
+
+    Raises:
+        ValueError: there are no values.
+    """
+    samples = np.asarray(values, dtype=np.float64)
+    if samples.size == 0:
+        raise ValueError("an interval needs a value")
+    draws = np.random.default_rng(seed).integers(0, samples.size, (_RESAMPLES, samples.size))
+    low, high = np.percentile(np.median(samples[draws], axis=1), [2.5, 97.5])
+    return float(low), float(high)
+
+
 def sign_test(ratios: Sequence[float]) -> float:
     """Two-sided exact sign test of "the median ratio is 1"; ties are dropped. Returns p."""
     wins = sum(1 for r in ratios if r > 1.0)
@@ -69,11 +84,24 @@ def sign_test(ratios: Sequence[float]) -> float:
     return min(1.0, 2.0 * tail)
 
 
+def student_quantile(freedom: int) -> float:
+    """0.975 quantile of Student's t, within 4 % (Abramowitz and Stegun 1964, 26.7.5).
+
+    Args:
+        freedom: degrees of freedom, at least 2.
+    """
+    z = _NORMAL_QUANTILE
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3
+
+
 @dataclass(frozen=True)
 class Drift:
     """Change of a condition over the run: ``change`` is the fitted last-to-first change, relative.
 
-    ``drifting`` says that it exceeds 5 % and twice its own standard error.
+    ``drifting`` says that it exceeds 5 % and its own 95 % confidence interval.
     """
 
     change: float
@@ -95,7 +123,8 @@ def drift(timings: Sequence[Timing]) -> Drift:
     )
     middle = float(np.median(elapsed))
     change, standard_error = float(slope) / middle, error / middle
-    significant = abs(change) > max(_DRIFT_LIMIT, 2.0 * standard_error)
+    bound = student_quantile(elapsed.size - 2) * standard_error
+    significant = abs(change) > max(_DRIFT_LIMIT, bound)
     return Drift(change, standard_error, significant)
 
 
