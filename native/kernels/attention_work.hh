@@ -118,6 +118,18 @@ SLIPSTREAM_INLINE const uint16_t* slot_address(const AttentionTask& task, const 
   return base + page * task.page_stride + size_t(slot % kPagePositions) * row;
 }
 
+// Processors prefetch only within 4 KiB; this reaches the next ones in time, within a cache.
+constexpr int kBytesAhead = 12 * 1024;
+
+// Prefetches the tile that lies so far ahead of the one at `tile`.
+SLIPSTREAM_INLINE void prefetch_ahead(const AttentionTask& task, const uint16_t* base, int tile) {
+  const int bytes = kTileKeys * kv_row_halves(task.type, task.head_dim) * int(sizeof(uint16_t));
+  const int ahead = tile + larger(kBytesAhead / bytes, 1) * kTileKeys;
+  if (ahead + kTileKeys > task.identity) return;
+  const auto* start = reinterpret_cast<const char*>(slot_address(task, base, ahead));
+  for (int i = 0; i < bytes; i += 64) __builtin_prefetch(start + i);
+}
+
 // The rows of one tile's keys or values; places without a key name one that is there.
 template <class Row>
 struct TileAddresses {
@@ -136,6 +148,7 @@ SLIPSTREAM_INLINE TileAddresses<Row> addresses(const AttentionWork& work, const 
   for (const uint16_t*& row : found.row) row = any;
   for (int key = run.keys.begin; key < run.keys.end; ++key)
     found.row[key % kTileKeys] = address(key);
+  prefetch_ahead(task, base, run.keys.begin / kTileKeys * kTileKeys);
   return found;
 }
 

@@ -30,7 +30,7 @@ from slipstream.graph import (
     Weight,
 )
 from slipstream.memory.attention import AttentionMemory
-from slipstream.memory.kv_types import KvType
+from slipstream.options import KvType
 
 _ACTIVATIONS: Final[Mapping[Activation, _native.Activation]] = {
     "silu": _native.Activation.silu,

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from slipstream.graph import Activation, RopeTable
 from slipstream.memory.base import PAGE_POSITIONS, KeyLayout
-from slipstream.memory.kv_types import KvType, decode_rows, encode_rows
+from slipstream.memory.kv_types import decode_rows, encode_rows
+from slipstream.options import KvType
 
 Floats = NDArray[np.float32]
 SMALLEST_MAXIMUM = 2.0**-100

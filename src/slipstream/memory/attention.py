@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from slipstream.errors import OptionError, OutOfMemoryError
 from slipstream.graph import Graph
 from slipstream.memory.base import PAGE_POSITIONS, KeyLayout
-from slipstream.memory.kv_types import KvType
 from slipstream.memory.layout import (
     SequenceRows,
     first_moved,
@@ -22,6 +21,7 @@ from slipstream.memory.layout import (
     split_rows,
 )
 from slipstream.memory.pages import LayerGroup
+from slipstream.options import KvType
 
 KEPT_POSITIONS = PAGE_POSITIONS
 """Positions kept below a sliding window, so that a short ``truncate`` never needs a freed page."""

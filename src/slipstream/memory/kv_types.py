@@ -7,14 +7,14 @@ tensor type of that name, so ``head_dim`` must be a multiple of 32.
 
 from __future__ import annotations
 
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.errors import UnsupportedError
+from slipstream.options import KvType
 
-KvType = Literal["f16", "q8_0"]
 KV_TYPES: Final[tuple[KvType, ...]] = get_args(KvType)
 
 Floats = NDArray[np.float32]

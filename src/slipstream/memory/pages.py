@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from slipstream.errors import OutOfMemoryError
 from slipstream.memory.base import PAGE_POSITIONS
-from slipstream.memory.kv_types import KvType, row_halves
+from slipstream.memory.kv_types import row_halves
+from slipstream.options import KvType
 
 
 class LayerGroup:
