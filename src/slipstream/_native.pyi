@@ -110,9 +110,7 @@ class ProgramBuilder:
 
     def __init__(self, isa: str) -> None: ...
     def value(self, width: int, all_rows: bool) -> int: ...
-    def group(
-        self, keys: NDArray[np.uint16], values: NDArray[np.uint16], kv_type: KvType
-    ) -> None:
+    def group(self, keys: NDArray[np.uint16], values: NDArray[np.uint16], kv_type: KvType) -> None:
         """A layer group: ``[layers, pages, kv_heads, 64, row_halves]``, kept alive."""
 
     def embed_packed(self, out: int, matrix: Matrix, scale: float) -> None: ...
