@@ -92,14 +92,18 @@ struct Builder {
     return program;
   }
 
-  void add_group(Halves keys, Halves values) {
+  void add_group(Halves keys, Halves values, KvType type) {
     for (int axis = 0; axis < 5; ++axis) {
       require(keys.shape(axis) == values.shape(axis), "keys and values differ in shape");
       require(keys.shape(axis) > 0, "a layer group needs at least one of everything");
     }
     require(keys.shape(3) == kPagePositions, "a page holds 64 positions");
+    const int row = to_int(keys.shape(4));
+    require(type == KvType::f16 || row % kQ8BlockHalves == 0,
+            "a q8_0 row is whole blocks of " + std::to_string(kQ8BlockHalves) + " halves");
+    const int head_dim = type == KvType::f16 ? row : row / kQ8BlockHalves * kQ8BlockElements;
     open().add_group({keys.data(), values.data(), to_int(keys.shape(0)), to_int(keys.shape(1)),
-                      to_int(keys.shape(2)), to_int(keys.shape(4))});
+                      to_int(keys.shape(2)), head_dim, type});
     kept.push_back(std::move(keys));
     kept.push_back(std::move(values));
   }
@@ -323,12 +327,14 @@ void bind_builder(nb::module_& module) {
   nb::enum_<Activation>(module, "Activation")
       .value("silu", Activation::silu)
       .value("gelu_tanh", Activation::gelu_tanh);
+  nb::enum_<KvType>(module, "KvType").value("f16", KvType::f16).value("q8_0", KvType::q8_0);
   nb::class_<Builder>(module, "ProgramBuilder")
       .def(nb::init<const std::string&, const std::string&>(), "isa"_a, "precision"_a = "a8")
       .def("value", [](Builder& self, int width, bool all_rows) {
         return self.open().value(width, all_rows ? RowSet::all : RowSet::logits);
       }, "width"_a, "all_rows"_a)
-      .def("group", &Builder::add_group, nb::arg("keys").noconvert(), nb::arg("values").noconvert())
+      .def("group", &Builder::add_group, nb::arg("keys").noconvert(), nb::arg("values").noconvert(),
+           "kv_type"_a)
       .def("embed_packed", [](Builder& self, int out, MatrixPointer matrix, float scale) {
         self.open().embed_packed(out, std::move(matrix), scale);
       }, "out"_a, "matrix"_a, "scale"_a)

@@ -49,6 +49,9 @@ class Executor {
   void reserve(int rows, int logits);
   void begin_batch(const Rows& step, int first, int count, int first_logit, int logits);
   void cut_spans();
+  void cut_rows(size_t group, int start, int end, int most);
+  void cut_runs(size_t group);
+  void reserve_parts(size_t floats);
   void redirect_outputs(const Rows& step, int first, int first_logit);
   void mark_needed();
   void count_nodes();
@@ -65,6 +68,7 @@ class Executor {
   std::vector<uint8_t> read_;                 // buffer -> whether a needed node reads it
   std::vector<std::array<int64_t, kRowClasses>> counts_;  // per node
   std::array<int, 2> capacity_{0, 0};         // rows per row set
+  size_t parts_floats_ = 0;
   uint8_t* workspace_ = nullptr;
   size_t workspace_bytes_ = 0;
 };

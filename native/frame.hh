@@ -1,8 +1,10 @@
 // What the ops of a program see while one sub-batch of rows runs.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "isa/levels.hh"
@@ -17,7 +19,7 @@ constexpr int kBlockRows = 32;
 constexpr int kBatchRows = 256;
 
 // Rows that attend together at most: the keys they share are converted once for all of them.
-constexpr int kSpanRows = 8;
+constexpr int kSpanRows = 16;
 
 enum class RowSet : int { all = 0, logits = 1 };
 
@@ -31,7 +33,7 @@ struct Buffer {
   }
 };
 
-// Keys and values of one layer group: halves [layers][pages][kv_heads][64][head_dim].
+// Keys and values of one layer group: halves [layers][pages][kv_heads][64][row_halves].
 struct LayerGroup {
   uint16_t* keys = nullptr;
   uint16_t* values = nullptr;
@@ -39,8 +41,10 @@ struct LayerGroup {
   int pages = 0;
   int kv_heads = 0;
   int head_dim = 0;
+  KvType type = KvType::f16;
 
-  size_t head_halves() const { return static_cast<size_t>(kPagePositions) * head_dim; }
+  int row_halves() const { return kv_row_halves(type, head_dim); }
+  size_t head_halves() const { return static_cast<size_t>(kPagePositions) * row_halves(); }
   size_t page_halves() const { return head_halves() * kv_heads; }
   size_t layer_halves() const { return page_halves() * pages; }
 };
@@ -73,10 +77,16 @@ struct Rows {
   std::vector<float*> outputs;        // per output of the program, nullptr = not wanted
 };
 
-// Consecutive rows of one sequence.
+// Consecutive rows of one sequence, whose keys lie in the splits first_split .. + splits - 1; these
+// are attended to in `runs` runs per key/value head.
 struct Span {
   int first;
   int count;  // 1 .. kSpanRows
+  int first_split;
+  int splits;
+  int runs;
+  int first_run;  // among the runs of all spans of the group
+  size_t parts;   // where the results of its splits begin in Frame::parts, when there are more runs
 };
 
 struct Frame {
@@ -85,6 +95,9 @@ struct Frame {
   int first_row = 0;  // of the sub-batch in the step
   std::vector<LayerGroup> groups;
   std::vector<std::vector<Span>> spans;  // per group: the rows that attend together
+  std::vector<int> runs;                 // per group: of all spans
+  float* parts = nullptr;                // results of splits that wait for their merge
+  std::unique_ptr<std::atomic<int>[]> runs_done;  // [spans of a group * kv_heads], 0 in between
   std::vector<Buffer> buffers;
   std::vector<float*> outputs;     // moved to the sub-batch; nullptr = not wanted
   std::vector<uint8_t> needed;     // per node

@@ -95,24 +95,43 @@ void ProductPhase::strip(const Frame& frame, const Product& product, int strip, 
 }
 
 int AttentionPhase::items(const Frame& frame) const {
-  const size_t spans = frame.spans[shape_.group].size();
-  return frame.needed[node_] ? static_cast<int>(spans) * shape_.kv_heads : 0;
+  return frame.needed[node_] ? frame.runs[shape_.group] * shape_.kv_heads : 0;
 }
 
 void AttentionPhase::run(const Frame& frame, int first, int last, int thread) const {
-  const VectorKernels& kernels = *frame.level->vectors;
+  const std::vector<Span>& spans = frame.spans[shape_.group];
   float* scratch = reinterpret_cast<float*>(frame.scratch[thread]);
-  AttentionTask tasks[kSpanRows];
   for (int item = first; item < last; ++item) {
-    const Span& span = frame.spans[shape_.group][item / shape_.kv_heads];
-    const int head = item % shape_.kv_heads;
-    for (int i = 0; i < span.count; ++i) tasks[i] = task(frame, span.first + i, head, scratch);
-    if (span.count == 1) {
-      kernels.attention(tasks[0]);
-    } else {
-      kernels.attention_rows(tasks, span.count);
-    }
+    const auto after = std::upper_bound(
+        spans.begin(), spans.end(), item / shape_.kv_heads,
+        [](int run, const Span& span) { return run < span.first_run; });
+    const int span = static_cast<int>(after - spans.begin()) - 1;
+    const int within = item - spans[span].first_run * shape_.kv_heads;
+    attend(frame, span, within / spans[span].runs, within % spans[span].runs, scratch);
   }
+}
+
+void AttentionPhase::attend(const Frame& frame, int index, int head, int run,
+                            float* scratch) const {
+  const VectorKernels& kernels = *frame.level->vectors;
+  const Span& span = frame.spans[shape_.group][index];
+  AttentionTask tasks[kSpanRows];
+  for (int i = 0; i < span.count; ++i) tasks[i] = task(frame, span.first + i, head, scratch);
+  if (span.runs == 1) {
+    kernels.attention_rows(tasks, span.count);
+    return;
+  }
+  const size_t floats =
+      attention_part_floats(span.count, shape_.heads / shape_.kv_heads, shape_.head_dim);
+  float* parts = frame.parts + span.parts + floats * span.splits * head;
+  const int first = span.splits * run / span.runs, last = span.splits * (run + 1) / span.runs;
+  kernels.attention_part(tasks, span.count, span.first_split + first, span.first_split + last,
+                         parts + floats * first);
+  std::atomic<int>& done = frame.runs_done[index * shape_.kv_heads + head];
+  if (done.fetch_add(1, std::memory_order_acq_rel) + 1 < span.runs) return;
+  done.store(0, std::memory_order_relaxed);
+  kernels.attention_merge(tasks, span.count, span.first_split, span.first_split + span.splits,
+                          parts);
 }
 
 AttentionTask AttentionPhase::task(const Frame& frame, int row, int head, float* scratch) const {
@@ -124,6 +143,7 @@ AttentionTask AttentionPhase::task(const Frame& frame, int row, int head, float*
   task.heads = shape_.heads / shape_.kv_heads;
   task.head_dim = shape_.head_dim;
   task.scale = shape_.scale;
+  task.type = group.type;
   const size_t query = static_cast<size_t>(head) * task.heads * shape_.head_dim;
   task.query = frame.buffers[query_].row(row) + query;
   task.out = frame.buffers[out_].row(row) + query;

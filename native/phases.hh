@@ -66,7 +66,8 @@ class ProductPhase final : public Phase {
   std::vector<Product> products_;
 };
 
-// Item = (span of rows, key/value head).
+// Item = (span of rows, key/value head, run of splits); who ends the last run of a span's head
+// merges the results of all its splits.
 class AttentionPhase final : public Phase {
  public:
   struct Shape {
@@ -82,6 +83,7 @@ class AttentionPhase final : public Phase {
   void run(const Frame& frame, int first, int last, int thread) const override;
 
  private:
+  void attend(const Frame& frame, int span, int head, int run, float* scratch) const;
   AttentionTask task(const Frame& frame, int row, int head, float* scratch) const;
 
   int node_, out_, query_;

@@ -23,6 +23,7 @@ int Program::value(int width, RowSet set) {
 void Program::add_group(LayerGroup group) {
   groups.push_back(group);
   group_windows.push_back(-1);
+  group_heads.push_back(1);
 }
 
 int Program::check_value(int value, const char* what) const {
@@ -175,6 +176,8 @@ void Program::attention(int out, int query, int key, int value,
   check_write(out, width_of(shape.heads, shape.head_dim), RowSet::all);
   int& widest = group_windows[shape.group];
   widest = widest == 0 || shape.window == 0 ? 0 : std::max(widest, shape.window);
+  int& heads = group_heads[shape.group];
+  heads = std::max(heads, shape.heads / shape.kv_heads);
   const int store = node(path("store_keys"), {key, value}, -1, RowSet::all);
   nodes[store].always = true;
   row_op<StoreKeys>(store, false, key, value, shape.group, shape.layer);

@@ -66,6 +66,12 @@ class Program {
     int output = -1;     // the first output that delivers it
   };
 
+  // Floats that the results of one split of `rows` rows take, over all key/value heads.
+  size_t part_floats(size_t group, int rows) const {
+    return attention_part_floats(rows, group_heads[group], groups[group].head_dim) *
+           static_cast<size_t>(groups[group].kv_heads);
+  }
+
   const Level* level;
   Precision precision;  // of every product, whatever the row count
   std::vector<Extent> buffers;
@@ -73,6 +79,7 @@ class Program {
   std::vector<std::unique_ptr<Phase>> phases;
   std::vector<LayerGroup> groups;
   std::vector<int> group_windows;  // per group: the widest window of its layers, 0 = unlimited
+  std::vector<int> group_heads;    // per group: most query heads of one key/value head
   std::vector<std::string> inputs;
   std::vector<int> input_widths;
   std::vector<std::string> outputs;

@@ -73,14 +73,15 @@ void StoreKeys::run(const Frame& frame, int row) const {
   const int32_t* pages = frame.rows.tables[group_].sequence(frame.rows.table[row]);
   const size_t place = layer_ * group.layer_halves() +
                        pages[slot / kPagePositions] * group.page_halves() +
-                       static_cast<size_t>(slot % kPagePositions) * group.head_dim;
+                       static_cast<size_t>(slot % kPagePositions) * group.row_halves();
   const float* key = frame.buffers[key_].row(row);
   const float* value = frame.buffers[value_].row(row);
   for (int head = 0; head < group.kv_heads; ++head) {
     const size_t to = place + head * group.head_halves();
-    frame.level->vectors->store_half(key + head * group.head_dim, group.head_dim, group.keys + to);
-    frame.level->vectors->store_half(value + head * group.head_dim, group.head_dim,
-                                     group.values + to);
+    frame.level->vectors->store_kv(group.type, key + head * group.head_dim, group.head_dim,
+                                   group.keys + to);
+    frame.level->vectors->store_kv(group.type, value + head * group.head_dim, group.head_dim,
+                                   group.values + to);
   }
 }
 

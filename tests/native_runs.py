@@ -13,16 +13,23 @@ from slipstream.backends.base import Backend, Program, Step
 from slipstream.gguf import GGUFFile
 from slipstream.graph import Graph, GraphBuilder, Value, Weight
 from slipstream.memory.attention import AttentionMemory
+from slipstream.options import KvType
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 
 
 def compile_graph(
-    backend: Backend, file: GGUFFile, graph: Graph, *, positions: int = 512, sequences: int = 2
+    backend: Backend,
+    file: GGUFFile,
+    graph: Graph,
+    *,
+    positions: int = 512,
+    sequences: int = 2,
+    kv_type: KvType = "f16",
 ) -> Program:
     """A program with a memory of its own."""
-    memory = AttentionMemory(graph, positions, sequences)
+    memory = AttentionMemory(graph, positions, sequences, kv_type)
     return backend.compile(graph, backend.load(file, graph), memory)
 
 

@@ -36,6 +36,9 @@ inline __m256i cvtps_ph(__m512 v) {
 inline __m512i srai_epi32(__m512i v, int count) {
   return join(_mm256_srai_epi32(low_half(v), count), _mm256_srai_epi32(high_half(v), count));
 }
+inline __m512i cvtepi8_epi32(__m128i v) {
+  return join(_mm256_cvtepi8_epi32(v), _mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)));
+}
 inline __m512 cvtepi32_ps(__m512i v) {
   return join(_mm256_cvtepi32_ps(low_half(v)), _mm256_cvtepi32_ps(high_half(v)));
 }
@@ -61,6 +64,7 @@ inline void mask_storeu_ps(float* p, __mmask16 mask, __m512 v) {
 #define _mm512_cvtph_ps slipstream::emulation::cvtph_ps
 #define _mm512_cvtps_ph(v, rounding) slipstream::emulation::cvtps_ph(v)
 #define _mm512_srai_epi32 slipstream::emulation::srai_epi32
+#define _mm512_cvtepi8_epi32 slipstream::emulation::cvtepi8_epi32
 #define _mm512_cvtepi32_ps slipstream::emulation::cvtepi32_ps
 #define _mm512_cvtps_pd slipstream::emulation::cvtps_pd
 #define _mm512_maskz_loadu_ps slipstream::emulation::maskz_loadu_ps

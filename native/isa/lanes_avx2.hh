@@ -157,6 +157,15 @@ SLIPSTREAM_INLINE void store_half(uint16_t* p, F32x16 v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(v.high, nearest));
 }
 
+SLIPSTREAM_INLINE F32x16 set_half(const uint16_t* p) {
+  const __m256 all = _mm256_cvtph_ps(_mm_set1_epi16(int16_t(*p)));
+  return {all, all};
+}
+SLIPSTREAM_INLINE I32x16 load_bytes(const int8_t* p) {
+  return {_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))),
+          _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8)))};
+}
+
 SLIPSTREAM_INLINE void store_folded_once(float* p, F32x16 v) {
   _mm256_storeu_ps(p, _mm256_add_ps(v.low, v.high));
 }

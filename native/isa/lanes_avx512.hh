@@ -111,6 +111,13 @@ SLIPSTREAM_INLINE void store_half(uint16_t* p, F32x16 v) {
       _mm512_cvtps_ph(v.all, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+SLIPSTREAM_INLINE F32x16 set_half(const uint16_t* p) {
+  return {_mm512_cvtph_ps(_mm256_set1_epi16(int16_t(*p)))};
+}
+SLIPSTREAM_INLINE I32x16 load_bytes(const int8_t* p) {
+  return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+
 SLIPSTREAM_INLINE __m256 low_half(F32x16 v) { return _mm512_castps512_ps256(v.all); }
 SLIPSTREAM_INLINE __m256 high_half(F32x16 v) {
   return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v.all), 1));

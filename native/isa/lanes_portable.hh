@@ -182,6 +182,13 @@ SLIPSTREAM_INLINE void store_half(uint16_t* p, const F32x16& v) {
   for (int i = 0; i < kLanes; ++i) p[i] = float_to_half(v.lane[i]);
 }
 
+// One half in all lanes.
+SLIPSTREAM_INLINE F32x16 set_half(const uint16_t* p) { return set(half_to_float(*p)); }
+// 16 signed bytes.
+SLIPSTREAM_INLINE I32x16 load_bytes(const int8_t* p) {
+  return each_lane<I32x16>([=](int i) { return uint32_t(int32_t(p[i])); });
+}
+
 // The first step of the fold: lane i + lane i + 8, eight floats at `p`.
 SLIPSTREAM_INLINE void store_folded_once(float* p, const F32x16& v) {
   for (int i = 0; i < 8; ++i) p[i] = v.lane[i] + v.lane[i + 8];

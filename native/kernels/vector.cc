@@ -10,7 +10,13 @@ namespace slipstream {
 size_t attention_rows_scratch_floats(int rows, int heads, int head_dim) {
   const size_t width = (size_t(head_dim) + 15) / 16 * 16;
   const size_t tile = 16 * width, alignment = 16;
-  return alignment + tile + size_t(rows) * size_t(heads) * (3 * width + kSplitPositions + 4);
+  const size_t part = attention_part_floats(rows, heads, head_dim);
+  return alignment + tile + part + size_t(rows) * size_t(heads) * (2 * width + kSplitPositions + 2);
+}
+
+size_t attention_part_floats(int rows, int heads, int head_dim) {
+  const size_t width = (size_t(head_dim) + 15) / 16 * 16;
+  return (size_t(rows) * size_t(heads) * (width + 2) + 15) / 16 * 16;
 }
 
 size_t attention_scratch_floats(int heads, int head_dim) {

@@ -15,15 +15,29 @@ enum class Activation : int { silu = 0, gelu_tanh = 1 };
 constexpr int kPagePositions = 64;
 constexpr int kSplitPositions = 256;
 
+// How one head's key or value is kept: halves, or blocks of 32 elements: a half (the scale) and 32
+// signed bytes (GGML's q8_0 block).
+enum class KvType : int { f16 = 0, q8_0 = 1 };
+
+constexpr int kQ8BlockElements = 32;
+constexpr int kQ8BlockHalves = 1 + kQ8BlockElements / 2;
+
+// Halves of one head's key; of q8_0, head_dim is a multiple of 32.
+constexpr int kv_row_halves(KvType type, int head_dim) {
+  return type == KvType::f16 ? head_dim : head_dim / kQ8BlockElements * kQ8BlockHalves;
+}
+
 // One query row and one key/value head: its `heads` query heads attend over the row's logical keys
 // first .. identity + tail_count - 1. Logical key j < identity lives in slot j; key identity + t in
-// slot tail[t]. Slot s is place s % 64 of page pages[s / 64]; a page holds [64][head_dim] halves,
-// pages are `page_stride` halves apart. Softmax is online over splits of 256 logical positions.
+// slot tail[t]. Slot s is place s % 64 of page pages[s / 64]; a page holds 64 rows of
+// kv_row_halves(type, head_dim), pages are `page_stride` halves apart. Softmax is by splits of 256
+// logical positions, whose results are merged in ascending order.
 struct AttentionTask {
   const float* query;  // [heads][head_dim]
   int heads;
   int head_dim;
   float scale;
+  KvType type;
   const uint16_t* keys;
   const uint16_t* values;
   size_t page_stride;
@@ -38,6 +52,9 @@ struct AttentionTask {
 
 size_t attention_scratch_floats(int heads, int head_dim);
 size_t attention_rows_scratch_floats(int rows, int heads, int head_dim);
+
+// Floats of the results of one split: weighted values, maximum and sum of every row and head.
+size_t attention_part_floats(int rows, int heads, int head_dim);
 
 // Philox4x32-10 (Salmon et al., SC 2011): one block of four words.
 void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
@@ -65,10 +82,19 @@ struct VectorKernels {
   void (*gated)(Activation activation, const float* gate, const float* up, int n, float* out);
   void (*store_half)(const float* x, int n, uint16_t* out);
   void (*load_half)(const uint16_t* x, int n, float* out);
+  // One head's key or value row, kv_row_halves(type, n) halves. A q8_0 block: scale = largest
+  // magnitude / 127, rounded to half; code = x * (127 / largest) to the nearest integer, ties to
+  // even; below a largest magnitude of 2^-100 zeros; with an infinity or a NaN all NaN.
+  void (*store_kv)(KvType type, const float* x, int n, uint16_t* out);
   void (*attention)(const AttentionTask& task);
   // Rows of one sequence that differ only in query, first, identity, tail and out: a key or value
   // is converted once for all of them. The bits of each row are those of `attention`.
   void (*attention_rows)(const AttentionTask* tasks, int rows);
+  // The same in two steps: results of the splits first .. last - 1 to `parts`, one after another,
+  // then, when all splits first .. last - 1 with keys are there, their merge to `out`.
+  void (*attention_part)(const AttentionTask* tasks, int rows, int first, int last, float* parts);
+  void (*attention_merge)(const AttentionTask* tasks, int rows, int first, int last,
+                          const float* parts);
 
   // Sampling over one row of logits. Ties go to the lowest id.
   int (*argmax)(const float* logits, int n);

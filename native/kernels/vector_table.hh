@@ -19,8 +19,11 @@ constexpr VectorKernels table(const char* isa) {
   kernels.gated = gated;
   kernels.store_half = store_half_row;
   kernels.load_half = load_half_row;
+  kernels.store_kv = store_kv;
   kernels.attention = attention;
   kernels.attention_rows = attention_rows;
+  kernels.attention_part = attention_part;
+  kernels.attention_merge = attention_merge;
   kernels.argmax = argmax;
   kernels.log_sum_exp = log_sum_exp;
   kernels.sample = sample;

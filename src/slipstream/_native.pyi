@@ -116,6 +116,10 @@ class Activation(enum.Enum):
     silu = 0
     gelu_tanh = 1
 
+class KvType(enum.Enum):
+    f16 = 0
+    q8_0 = 1
+
 Member = tuple[int, Matrix, NDArray[np.float32] | None, int | None]
 """(out, weight, bias, residual value)."""
 
@@ -127,8 +131,8 @@ class ProgramBuilder:
 
     def __init__(self, isa: str, precision: str = "a8") -> None: ...
     def value(self, width: int, all_rows: bool) -> int: ...
-    def group(self, keys: NDArray[np.uint16], values: NDArray[np.uint16]) -> None:
-        """A layer group: ``[layers, pages, kv_heads, 64, head_dim]``, kept alive."""
+    def group(self, keys: NDArray[np.uint16], values: NDArray[np.uint16], kv_type: KvType) -> None:
+        """A layer group: ``[layers, pages, kv_heads, 64, row_halves]``, kept alive."""
 
     def embed_packed(self, out: int, matrix: Matrix, scale: float) -> None: ...
     def embed_source(self, out: int, source: SourceRows, scale: float) -> None: ...

@@ -20,6 +20,7 @@ from slipstream.option_fields import OptionInfo, describe, from_mapping, validat
 __all__ = [
     "METHODS",
     "EngineOptions",
+    "KvType",
     "ModelOptions",
     "OptionInfo",
     "Precision",
@@ -51,6 +52,8 @@ Method = Literal[
 Precision = Literal["a8", "a16"]
 METHODS: tuple[str, ...] = Method.__args__  # type: ignore[attr-defined]
 
+KvType = Literal["f16", "q8_0"]
+
 
 def _option(help_text: str, *aliases: str, **bounds: Any) -> Meta:
     return Meta(description=help_text, extra={"aliases": aliases}, **bounds)
@@ -79,6 +82,9 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     backend: Annotated[
         Literal["cpu", "reference"], _option("native kernels, or the slow NumPy twin")
     ] = "cpu"
+    kv_type: Annotated[
+        KvType, _option("how keys and values are kept; q8_0 takes about half the memory of f16")
+    ] = "f16"
     isa: (
         Annotated[str, _option("instruction set; unset = $SLIPSTREAM_ISA, else the best one")]
         | None

@@ -19,7 +19,12 @@ def graph() -> Graph:
 
 
 def loaded(backend: Any, notes: tuple[str, ...] = ()) -> Any:
-    return SimpleNamespace(backend=backend, graph=graph(), weights=SimpleNamespace(notes=notes))
+    return SimpleNamespace(
+        memory=SimpleNamespace(kv_type="f16"),
+        backend=backend,
+        graph=graph(),
+        weights=SimpleNamespace(notes=notes),
+    )
 
 
 def test_an_inexact_op_is_named() -> None:

@@ -30,10 +30,17 @@ from slipstream.graph import (
     Weight,
 )
 from slipstream.memory.attention import AttentionMemory
+from slipstream.options import KvType
 
 _ACTIVATIONS: Final[Mapping[Activation, _native.Activation]] = {
     "silu": _native.Activation.silu,
     "gelu_tanh": _native.Activation.gelu_tanh,
+}
+
+
+_KV_TYPES: Final[Mapping[KvType, _native.KvType]] = {
+    "f16": _native.KvType.f16,
+    "q8_0": _native.KvType.q8_0,
 }
 
 
@@ -58,7 +65,7 @@ class Compiler:
         BackendError: the weights or the memory belong to another graph.
         """
         for group in self._memory.groups:
-            self._builder.group(group.keys, group.values)
+            self._builder.group(group.keys, group.values, _KV_TYPES[group.kv_type])
         for op in graph.ops:
             try:
                 build: Callable[[Compiler, Any], None] = _BUILD[type(op)]

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from slipstream.graph import Activation, RopeTable
 from slipstream.memory.base import PAGE_POSITIONS, KeyLayout
+from slipstream.memory.kv_types import decode_rows, encode_rows
+from slipstream.options import KvType
 
 Floats = NDArray[np.float32]
 SMALLEST_MAXIMUM = 2.0**-100
@@ -88,20 +90,24 @@ def round_activations_twice(x: Floats, block: int) -> Floats:
     return out
 
 
-def store_half(
-    x: Floats, pages: NDArray[np.uint16], table: NDArray[np.int32], layout: KeyLayout
+def store_kv(
+    x: Floats,
+    pages: NDArray[np.uint16],
+    kv_type: KvType,
+    table: NDArray[np.int32],
+    layout: KeyLayout,
 ) -> None:
-    """Write each row's heads to its slot; ``pages`` is ``[pages, kv_heads, 64, head_dim]``."""
+    """Write each row's heads to its slot; ``pages`` is ``[pages, kv_heads, 64, row_halves]``."""
     heads = x.reshape(len(x), pages.shape[1], -1)
     page = table[layout.table, layout.slots // PAGE_POSITIONS]
-    with np.errstate(over="ignore"):
-        pages[page, :, layout.slots % PAGE_POSITIONS] = heads.astype(np.float16).view(np.uint16)
+    pages[page, :, layout.slots % PAGE_POSITIONS] = encode_rows(heads, kv_type)
 
 
 def attention(
     query: Floats,
     keys: NDArray[np.uint16],
     values: NDArray[np.uint16],
+    kv_type: KvType,
     table: NDArray[np.int32],
     layout: KeyLayout,
     scale: float,
@@ -111,7 +117,7 @@ def attention(
 
     Args:
         query: float32 ``[rows, heads, head_dim]``.
-        keys, values: binary16 bits ``[pages, kv_heads, 64, head_dim]`` of one layer.
+        keys, values: uint16 ``[pages, kv_heads, 64, row_halves]`` of one layer.
         table: int32 ``[sequences, pages]`` of the layer's group.
         window: a key is seen iff query position - key position < window.
     """
@@ -120,15 +126,10 @@ def attention(
         rows = np.flatnonzero(layout.table == sequence)
         slots, seen = _visible_slots(layout, rows, window)
         pages, places = table[sequence, slots // PAGE_POSITIONS], slots % PAGE_POSITIONS
-        key, value = _load_half(keys, pages, places), _load_half(values, pages, places)
+        key = decode_rows(keys[pages, :, places], kv_type)  # [slots, kv_heads, head_dim]
+        value = decode_rows(values[pages, :, places], kv_type)
         out[rows] = _attend(query[rows], key, value, seen, scale)
     return out
-
-
-def _load_half(
-    half: NDArray[np.uint16], pages: NDArray[np.int32], places: NDArray[np.intp]
-) -> Floats:
-    return half[pages, :, places].view(np.float16).astype(np.float32)  # [slots, kv_heads, head_dim]
 
 
 def _visible_slots(

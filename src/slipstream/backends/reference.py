@@ -229,11 +229,12 @@ class _Pass:
         number, index = self._memory.place(op.layer)
         group, table = self._memory.groups[number], self._layout.tables[number]
         keys, values = group.keys[index], group.values[index]
-        arithmetic.store_half(self._value(op.key), keys, table, self._layout)
-        arithmetic.store_half(self._value(op.value), values, table, self._layout)
+        kind, layout = group.kv_type, self._layout
+        arithmetic.store_kv(self._value(op.key), keys, kind, table, layout)
+        arithmetic.store_kv(self._value(op.value), values, kind, table, layout)
         query = self._value(op.query).reshape(-1, op.heads, op.head_dim)
-        layout, scale, window = self._layout, op.scale, op.window
-        out = arithmetic.attention(query, keys, values, table, layout, scale, window)
+        scale, window = op.scale, op.window
+        out = arithmetic.attention(query, keys, values, kind, table, layout, scale, window)
         self.values[op.out.index] = out.reshape(len(out), -1)
 
     def add(self, op: Add) -> None:

@@ -7,16 +7,19 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slipstream.cli.flags import options
 from slipstream.cli.numbers import whole_number
 from slipstream.cli.output import add_json, megabytes, print_json, printable
 from slipstream.errors import SlipstreamError
+from slipstream.options import KvType, ModelOptions
 
 if TYPE_CHECKING:
     from slipstream.gguf import GGUFFile
     from slipstream.graph import Graph
 
 _LONGEST = 200  # characters shown of a text in the file
-_KEY_AND_VALUE_BYTES = 2 * 2  # float16 key and float16 value
+_KEY_AND_VALUE = 2  # per position
+_HALF_BYTES = 2
 
 
 def _identity(path: Path) -> dict[str, Any]:
@@ -61,14 +64,26 @@ def _contents(file: GGUFFile) -> dict[str, Any]:
     }
 
 
-def memory_plan(graph: Graph, file: GGUFFile, context: int) -> dict[str, int]:
-    """Bytes of weights (all tensors) and of keys and values at ``context`` positions."""
+def memory_plan(
+    graph: Graph, file: GGUFFile, context: int, kv_type: KvType = "f16"
+) -> dict[str, Any]:
+    """Bytes of weights (all tensors) and of keys and values at ``context`` positions.
+
+    Raises:
+        UnsupportedError: the graph's heads do not fit ``kv_type``.
+    """
+    from slipstream.memory.kv_types import row_halves
+
     keys_and_values = sum(
-        min(context, op.window or context) * op.kv_heads * op.head_dim * _KEY_AND_VALUE_BYTES
+        min(context, op.window or context)
+        * op.kv_heads
+        * row_halves(kv_type, op.head_dim)
+        * (_HALF_BYTES * _KEY_AND_VALUE)
         for op in graph.attentions()
     )
     return {
         "context": context,
+        "kv_type": kv_type,
         "weight_bytes": sum(info.nbytes for info in file.tensors.values()),
         "key_value_bytes": keys_and_values,
     }
@@ -85,7 +100,7 @@ def _drafters() -> dict[str, str]:
     }
 
 
-def _plan(file: GGUFFile, context: int | None) -> dict[str, Any]:
+def _plan(file: GGUFFile, context: int | None, kv_type: KvType) -> dict[str, Any]:
     from slipstream.models import build_graph
 
     try:
@@ -99,7 +114,7 @@ def _plan(file: GGUFFile, context: int | None) -> dict[str, Any]:
         "width": graph.width,
         "vocabulary": graph.vocabulary,
         "trained_context": graph.context,
-        "memory": memory_plan(graph, file, chosen),
+        "memory": memory_plan(graph, file, chosen, kv_type),
         "drafters": _drafters(),
     }
 
@@ -136,7 +151,7 @@ def _plan_lines(record: dict[str, Any]) -> list[str]:
         f"layers {record['layers']}, width {record['width']}, vocabulary {record['vocabulary']}",
         f"memory at {memory['context']} positions (trained for {record['trained_context']}): "
         f"weights {megabytes(memory['weight_bytes'])} + keys and values "
-        f"{megabytes(memory['key_value_bytes'])}",
+        f"{megabytes(memory['key_value_bytes'])} ({memory['kv_type']})",
         f"drafters offered: {', '.join(offered)}",
         f"not in this version: {', '.join(absent)}",
     ]
@@ -145,6 +160,9 @@ def _plan_lines(record: dict[str, Any]) -> list[str]:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="path, catalogue name or owner/repo:file")
     parser.add_argument("-c", "--context", metavar="N", help="positions to plan memory for")
+    parser.add_argument(
+        "--kv-type", metavar="{f16,q8_0}", default="f16", help="how keys and values are kept [f16]"
+    )
     add_json(parser)
 
 
@@ -155,6 +173,8 @@ def execute(arguments: argparse.Namespace) -> None:
     context = None
     if arguments.context is not None:
         context = whole_number("--context", arguments.context, most=1 << 31)
+    chosen = argparse.Namespace(model=arguments.model, kv_type=arguments.kv_type)
+    kv_type = options(ModelOptions, chosen).kv_type
     path = locate(arguments.model)
     with open_gguf(path) as file:
         record = {
@@ -162,7 +182,7 @@ def execute(arguments: argparse.Namespace) -> None:
             "bytes": path.stat().st_size,
             **_contents(file),
             **_identity(path),
-            **_plan(file, context),
+            **_plan(file, context, kv_type),
         }
     print(printable("\n".join(_lines(record))))
     if arguments.json:

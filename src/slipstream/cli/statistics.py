@@ -18,8 +18,13 @@ def caveats(loaded: LoadedModel) -> list[str]:
     """What a model's user should know: fallbacks, and ops whose bits depend on the step's rows."""
     record = backend_record(loaded)
     varying = record["varying_ops"]
-    named = [precision_line(record["precision"])] if record["precision"] == "a16" else []
-    return [*named, *note_lines(record["notes"]), *([exact_line(varying)] if varying else [])]
+    kept = record["kv_type"]
+    return [
+        *([precision_line(record["precision"])] if record["precision"] == "a16" else []),
+        *note_lines(record["notes"]),
+        *([f"keys and values: {kept}"] if kept != "f16" else []),
+        *([exact_line(varying)] if varying else []),
+    ]
 
 
 def backend_record(loaded: LoadedModel) -> dict[str, Any]:
@@ -30,6 +35,7 @@ def backend_record(loaded: LoadedModel) -> dict[str, Any]:
     return {
         "backend": loaded.backend.name,
         "isa": getattr(loaded.backend, "isa", "numpy"),
+        "kv_type": loaded.memory.kv_type,
         "isa_reason": getattr(loaded.backend, "isa_reason", "the reference backend has no levels"),
         "precision": loaded.backend.precision,
         "exact": not varying,

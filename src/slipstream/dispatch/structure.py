@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import fields
 
 from slipstream.graph import GatedLinear, Graph, Linear, LinearGroup, Op, Value, Weight
-from slipstream.options import Precision
 from slipstream.quants import quant_type
 
 
@@ -43,6 +42,6 @@ def reader_counts(graph: Graph) -> Counter[int]:
     return Counter(value.index for op in graph.ops for value in reads(op))
 
 
-def activation_planes(type_id: int, precision: Precision) -> int:
+def activation_planes(type_id: int, precision: str) -> int:
     """Int8 planes that one row is multiplied as: two of a16, none (so 1 row) of float weights."""
     return 2 if precision == "a16" and quant_type(type_id, "").block_elements > 1 else 1

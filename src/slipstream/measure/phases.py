@@ -26,7 +26,6 @@ from slipstream.measure.rows import (
     open_sequence,
     spread_tokens,
 )
-from slipstream.options import Precision
 from slipstream.quants import type_name
 
 OUTSIDE = "outside the phases"
@@ -143,7 +142,7 @@ def _cost(
     group: _Group,
     rows: Sequence[int],
     samples: Mapping[tuple[str, int], Sequence[float]],
-    precision: Precision,
+    precision: str,
 ) -> OpCost:
     from slipstream import _native
 

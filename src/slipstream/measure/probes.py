@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from slipstream.dispatch.structure import activation_planes, matrices
 from slipstream.graph import Graph, Weight
-from slipstream.options import Precision
 from slipstream.quants import type_name
 
 _READ_BYTES = 1 << 29
@@ -28,7 +27,7 @@ def multiply_mix(type_id: int) -> str:
 
 
 def mix_weights(
-    graph: Graph, stored: Mapping[Weight, int], precision: Precision = "a8"
+    graph: Graph, stored: Mapping[Weight, int], precision: str = "a8"
 ) -> dict[str, int]:
     """Weights that one row of a step is multiplied by, per mix; twice those that meet two planes.
 

@@ -21,6 +21,7 @@ from slipstream.memory.layout import (
     split_rows,
 )
 from slipstream.memory.pages import LayerGroup
+from slipstream.options import KvType
 
 KEPT_POSITIONS = PAGE_POSITIONS
 """Positions kept below a sliding window, so that a short ``truncate`` never needs a freed page."""
@@ -52,13 +53,17 @@ class AttentionMemory:
         graph: its attention layers are grouped by window and key/value shape.
         positions: positions that one sequence may hold.
         sequences: sequences of that length that fit at the same time.
+        kv_type: how keys and values are kept.
 
     Raises:
         OptionError: ``positions`` or ``sequences`` is not positive.
+        UnsupportedError: the graph's heads do not fit ``kv_type``.
         OutOfMemoryError: the address space is not there.
     """
 
-    def __init__(self, graph: Graph, positions: int, sequences: int = 1) -> None:
+    def __init__(
+        self, graph: Graph, positions: int, sequences: int = 1, kv_type: KvType = "f16"
+    ) -> None:
         if positions < 1 or sequences < 1:
             raise OptionError(
                 "at least 1 position and 1 sequence",
@@ -66,7 +71,8 @@ class AttentionMemory:
                 "Raise the context length or the number of parallel sequences.",
             )
         self.pages = sequences * _pages(positions)
-        self.groups = _layer_groups(graph, self.pages)
+        self.kv_type: KvType = kv_type
+        self.groups = _layer_groups(graph, self.pages, kv_type)
         self._places = {
             layer: (number, index)
             for number, group in enumerate(self.groups)
@@ -279,11 +285,11 @@ def _pages(positions: int) -> int:
     return -(-positions // PAGE_POSITIONS)
 
 
-def _layer_groups(graph: Graph, pages: int) -> tuple[LayerGroup, ...]:
+def _layer_groups(graph: Graph, pages: int, kv_type: KvType) -> tuple[LayerGroup, ...]:
     layers: dict[tuple[int | None, int, int], list[int]] = {}
     for op in graph.attentions():
         layers.setdefault((op.window, op.kv_heads, op.head_dim), []).append(op.layer)
     return tuple(
-        LayerGroup(tuple(members), window, kv_heads, head_dim, pages)
+        LayerGroup(tuple(members), window, kv_heads, head_dim, pages, kv_type)
         for (window, kv_heads, head_dim), members in layers.items()
     )

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from slipstream.errors import OutOfMemoryError
 from slipstream.memory.base import PAGE_POSITIONS
+from slipstream.memory.kv_types import row_halves
+from slipstream.options import KvType
 
 
 class LayerGroup:
@@ -19,19 +21,27 @@ class LayerGroup:
         window: positions a query sees, itself included; None = all.
         kv_heads, head_dim: shape of one position's keys.
         pages: pages in the pool.
-        keys, values: uint16 (binary16 bits) ``[layers, pages, kv_heads, 64, head_dim]``.
+        kv_type: how a head's key or value is kept (``slipstream.memory.kv_types``).
+        keys, values: uint16 ``[layers, pages, kv_heads, 64, row_halves]``.
         references: int32 ``[pages]``, how many sequences hold each page.
     """
 
     def __init__(
-        self, layers: tuple[int, ...], window: int | None, kv_heads: int, head_dim: int, pages: int
+        self,
+        layers: tuple[int, ...],
+        window: int | None,
+        kv_heads: int,
+        head_dim: int,
+        pages: int,
+        kv_type: KvType = "f16",
     ) -> None:
         self.layers = layers
         self.window = window
         self.kv_heads = kv_heads
         self.head_dim = head_dim
         self.pages = pages
-        shape = (len(layers), pages, kv_heads, PAGE_POSITIONS, head_dim)
+        self.kv_type: KvType = kv_type
+        shape = (len(layers), pages, kv_heads, PAGE_POSITIONS, row_halves(kv_type, head_dim))
         self.keys = _untouched(shape)
         self.values = _untouched(shape)
         self.references = np.zeros(pages, np.int32)
@@ -45,7 +55,8 @@ class LayerGroup:
     @property
     def page_bytes(self) -> int:
         """Bytes of one page: keys and values of 64 positions in every layer of the group."""
-        return 2 * 2 * len(self.layers) * self.kv_heads * PAGE_POSITIONS * self.head_dim
+        row = row_halves(self.kv_type, self.head_dim)
+        return 2 * 2 * len(self.layers) * self.kv_heads * PAGE_POSITIONS * row
 
     def take(self) -> int:
         """A free page, held once."""
