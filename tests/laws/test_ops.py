@@ -24,11 +24,11 @@ from slipstream.backends.cpu import CpuBackend
 from slipstream.backends.reference import ReferenceBackend
 from slipstream.gguf import GGUFFile, open_gguf
 from slipstream.graph import Graph, GraphBuilder, Op, RopeTable, Value
-from slipstream.quants import quant_type
+from slipstream.quants import QUANT_TYPES, quant_type
 
 pytestmark = pytest.mark.native
 
-TYPES = ("f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k")
+TYPES = tuple(kind.name for kind in QUANT_TYPES.values())
 ROWS = (*range(1, 18), 31, 32, 33)
 WIDTH = 512
 UNIT = 2.0**-24

@@ -31,7 +31,7 @@ struct Buffer {  // 64-byte aligned bytes
   size_t size;
 };
 
-// Where a block's half floats lie, and how large a weight they allow: |d| * codes + |m| * minimums.
+// Where a block's scale and minimum lie, and how large a weight they allow: |d| * codes + |m| * minimums.
 struct TypeFacts {
   WeightType type;
   int scale_offset;
