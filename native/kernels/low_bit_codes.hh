@@ -81,30 +81,23 @@ INLINE void add_group_of_16(const uint8_t* planes, Source source, typename Isa::
   UNROLL for (int r = 0; r < kRows; ++r) out[r] = Isa::add_scaled(out[r], sums[r], scale);
 }
 
-template <class Isa, class Type, int kQuarter, class Source, int kRows>
-INLINE void add_quarter(const uint8_t* scales, const uint8_t* codes, Source source,
-                        const ActivationBlock256* x, typename Isa::Wide (&out)[kRows]) {
-  using Codec = typename Type::Codec;
-  const auto four = Type::template scales<Isa, kQuarter>(scales);
-  ROLLED for (int i = 0; i < 2; ++i) {
-    const int pair = 2 * kQuarter + i;
-    const uint8_t* planes = codes + pair * Codec::kPlanes * kPlaneBytes;
-    prefetch_group<Isa, Codec>(planes);
-    const auto first = Type::template scale<Isa>(four, 2 * i);
-    const auto second = Type::template scale<Isa>(four, 2 * i + 1);
-    add_group_of_16<Isa, Type, 0>(planes, source.group(pair), first, pair, x, out);
-    add_group_of_16<Isa, Type, 1>(planes, source.group(pair), second, pair, x, out);
-  }
-}
-
+// The loop stays rolled: unrolled it does not fit the cache of decoded instructions.
 template <class Isa, class Type, class Source, int kRows>
 INLINE void sum_groups_of_16(const uint8_t* scales, const uint8_t* codes, Source source,
                              const ActivationBlock256* x, typename Isa::Wide (&out)[kRows]) {
+  using Codec = typename Type::Codec;
+  const typename Isa::Bytes quarters[4] = {
+      Type::template scales<Isa, 0>(scales), Type::template scales<Isa, 1>(scales),
+      Type::template scales<Isa, 2>(scales), Type::template scales<Isa, 3>(scales)};
   UNROLL for (int r = 0; r < kRows; ++r) out[r] = Isa::wide_zero();
-  add_quarter<Isa, Type, 0>(scales, codes, source, x, out);
-  add_quarter<Isa, Type, 1>(scales, codes, source, x, out);
-  add_quarter<Isa, Type, 2>(scales, codes, source, x, out);
-  add_quarter<Isa, Type, 3>(scales, codes, source, x, out);
+  ROLLED for (int pair = 0; pair < 8; ++pair) {
+    const uint8_t* planes = codes + pair * Codec::kPlanes * kPlaneBytes;
+    prefetch_group<Isa, Codec>(planes);
+    const auto first = Type::template scale<Isa>(quarters[pair / 2], pair % 2 * 2);
+    add_group_of_16<Isa, Type, 0>(planes, source.group(pair), first, pair, x, out);
+    const auto second = Type::template scale<Isa>(quarters[pair / 2], pair % 2 * 2 + 1);
+    add_group_of_16<Isa, Type, 1>(planes, source.group(pair), second, pair, x, out);
+  }
 }
 
 // Codes of eight times 32 weights of sixteen rows, into planes.

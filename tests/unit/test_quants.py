@@ -41,9 +41,7 @@ def assert_same_bits(kind: QuantType, data: NDArray[np.uint8]) -> None:
 
 
 def test_the_supported_types() -> None:
-    expected = (
-        "f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4"
-    )
+    expected = "f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4"
     assert " ".join(kind.name for kind in QUANT_TYPES.values()) == expected
     assert all(type_id == kind.ggml_id for type_id, kind in QUANT_TYPES.items())
 

@@ -3,7 +3,8 @@
 Block: 32 bytes of high bits, 64 bytes of low bit pairs, 12 scale bytes, d (f16). The bit pairs lie
 as in Q2_K; bit i of high byte j is bit 2 of weight j of the i-th 32 weights. Bytes 0-7 hold the low
 nibbles of scales 0-7 and, above them, of scales 8-15; bits 2i and 2i + 1 of bytes 8-11 are the top
-two bits of scales 4i..4i+3. The value of a weight of group g is (d * (scale[g] - 32)) * (quant - 4).
+two bits of scales 4i..4i+3. The value of a weight of group g is
+(d * (scale[g] - 32)) * (quant - 4).
 """
 
 from __future__ import annotations
