@@ -42,7 +42,7 @@ bool finite_rows(const SourceRows& source, int first, int last,
 void check_fields(WeightType type, const std::vector<ScaleField>& fields) {
   const int block = weight_traits(type)->block_bytes;
   for (const ScaleField& field : fields) {
-    const bool known_width = field.width == 2 || field.width == 4;
+    const bool known_width = field.width == 1 || field.width == 2 || field.width == 4;
     if (!known_width || field.offset < 0 || field.offset > block - field.width) {
       throw std::invalid_argument("a scale field lies outside its block");
     }

@@ -41,7 +41,7 @@ class Arena {
 // A floating-point field of a block; a value with all bits of `exponent` set is NaN or infinite.
 struct ScaleField {
   int offset;
-  int width;  // bytes, 2 or 4
+  int width;  // bytes: 1, 2 or 4
   uint32_t exponent;
 };
 

@@ -19,10 +19,15 @@ UNIT_DEVIATION = {
     "q4_k": 258.0,
     "q5_k": 527.0,
     "q6_k": 341.0,
+    "q2_k": 13.9,
+    "q3_k": 43.3,
+    "iq4_nl": 67.4,
+    "iq4_xs": 1246.0,
+    "mxfp4": 5.85,
 }
 """Standard deviation of weights with scale 1 and uniform quants, centred as below."""
 
-MINIMUM_RATIO = {"q4_1": -7.5, "q5_1": -15.5, "q4_k": 7.5, "q5_k": 15.5}
+MINIMUM_RATIO = {"q4_1": -7.5, "q5_1": -15.5, "q4_k": 7.5, "q5_k": 15.5, "q2_k": 1.5}
 """Minimum divided by scale that centres the weights on zero; K-quants subtract theirs."""
 
 
@@ -82,4 +87,8 @@ def _store(
     data: NDArray[np.uint8], kind: QuantType, index: int, values: NDArray[np.float64]
 ) -> None:
     field = SCALE_FIELDS[kind.ggml_id][index]
-    data[:, field.offset : field.offset + 2] = values.astype("<f2").view(np.uint8)
+    if field.width == 1:  # E8M0: the nearest power of two; its table holds doubled numbers
+        stored = np.rint(np.log2(np.abs(values)) + 128).astype(np.uint8)
+    else:
+        stored = values.astype("<f2").view(np.uint8)
+    data[:, field.offset : field.offset + field.width] = stored

@@ -178,6 +178,53 @@ struct Avx2 {
              _mm256_fnmadd_ps(a.half[1], b.half[1], c.half[1])}};
   }
 
+  // shift_left: bits that cross into the next byte are for the caller to mask.
+  template <int kShift>
+  static INLINE Bytes shift_left(Bytes a) {
+    return {{_mm256_slli_epi16(a.half[0], kShift), _mm256_slli_epi16(a.half[1], kShift)}};
+  }
+  // Every byte, 0..15, replaced by its entry of a table (16-byte aligned).
+  static INLINE Bytes lookup(Bytes codes, const int8_t* table) {
+    const __m256i entries = _mm256_broadcastsi128_si256(
+        _mm_load_si128(reinterpret_cast<const __m128i*>(table)));
+    return {{_mm256_shuffle_epi8(entries, codes.half[0]),
+             _mm256_shuffle_epi8(entries, codes.half[1])}};
+  }
+  // Each lane's 16-bit word w as w | w << kShift.
+  template <int kShift>
+  static INLINE Bytes load_words_twice(const uint8_t* p) {
+    auto v = reinterpret_cast<const __m128i*>(p);
+    Bytes out;
+    for (int h = 0; h < 2; ++h) {
+      const __m256i words = _mm256_cvtepu16_epi32(_mm_load_si128(v + h));
+      out.half[h] = _mm256_or_si256(words, _mm256_slli_epi32(words, kShift));
+    }
+    return out;
+  }
+  // Bytes e as 2^(e - 127)
+  static INLINE Floats load_powers(const uint8_t* p) {
+    Floats out;
+    for (int h = 0; h < 2; ++h) {
+      const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8 * h));
+      const __m256i bits = _mm256_slli_epi32(_mm256_cvtepu8_epi32(bytes), 23);
+      out.half[h] =
+          _mm256_castsi256_ps(_mm256_max_epi32(bits, _mm256_set1_epi32(0x00400000)));
+    }
+    return out;
+  }
+  // Group sums of signed products take their scale where pairs are widened: |w| <= 127, so a pair
+  // is at most 32258, and the scales at most 128.
+  static constexpr bool kScalesPairs = true;
+  static INLINE Wide dot_signed_scaled(Wide sum, Bytes w, Activation x, Scale s) {
+    for (int h = 0; h < 2; ++h) {
+      const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w.half[h]),
+                                                 _mm256_sign_epi8(x, w.half[h]));
+      sum.half[h] = _mm256_add_epi32(sum.half[h], _mm256_madd_epi16(pairs, s.half[h]));
+      KEEP_SUM(sum.half[h]);
+    }
+    return sum;
+  }
+
  private:
   // Shuffles that put byte 0..3 of every dword into the low or the high byte of its two int16.
   static constexpr uint32_t kLowByte[4][4] = {

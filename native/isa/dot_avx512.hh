@@ -97,4 +97,30 @@ struct Avx512 {
   // a * b + c and c - a * b, each with one rounding
   static INLINE Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
   static INLINE Floats fnma(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }
+
+  // shift_left: bits that cross into the next byte are for the caller to mask.
+  template <int kShift>
+  static INLINE Bytes shift_left(Bytes a) {
+    return _mm512_slli_epi16(a, kShift);
+  }
+  // Every byte, 0..15, replaced by its entry of a table (16-byte aligned).
+  static INLINE Bytes lookup(Bytes codes, const int8_t* table) {
+    const __m128i entries = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), codes);
+  }
+  // Each lane's 16-bit word w as w | w << kShift.
+  template <int kShift>
+  static INLINE Bytes load_words_twice(const uint8_t* p) {
+    const __m512i words =
+        _mm512_cvtepu16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
+    return _mm512_or_si512(words, _mm512_slli_epi32(words, kShift));
+  }
+  // Bytes e as 2^(e - 127)
+  static INLINE Floats load_powers(const uint8_t* p) {
+    const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(p));
+    const __m512i bits = _mm512_slli_epi32(_mm512_cvtepu8_epi32(bytes), 23);
+    return _mm512_castsi512_ps(_mm512_max_epi32(bits, _mm512_set1_epi32(0x00400000)));
+  }
+  // Whether group sums of signed products take their scale with every pair (dot_signed_scaled).
+  static constexpr bool kScalesPairs = false;
 };

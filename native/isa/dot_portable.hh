@@ -108,4 +108,41 @@ struct Portable {
     return c;
   }
   static INLINE Floats fnma(Floats a, Floats b, Floats c) { return fma(-a, b, c); }
+
+  // shift_left: bits that cross into the next byte are for the caller to mask.
+  template <int kShift>
+  static INLINE Bytes shift_left(Bytes a) {
+    return a << kShift;
+  }
+  // Every byte, 0..15, replaced by its entry of a table (16-byte aligned).
+  static INLINE Bytes lookup(Bytes codes, const int8_t* table) {
+    Bytes out{};
+    ROLLED for (int i = 0; i < kStripRows; ++i) {
+      uint32_t dword = 0;
+      for (int j = 0; j < 32; j += 8) {
+        dword |= uint32_t{static_cast<uint8_t>(table[codes[i] >> j & 15])} << j;
+      }
+      out[i] = dword;
+    }
+    return out;
+  }
+  // Each lane's 16-bit word w as w | w << kShift.
+  template <int kShift>
+  static INLINE Bytes load_words_twice(const uint8_t* p) {
+    Bytes out{};
+    ROLLED for (int i = 0; i < kStripRows; ++i) {
+      uint16_t word;
+      memcpy(&word, p + 2 * i, 2);
+      out[i] = word;
+    }
+    return out | out << kShift;
+  }
+  // Bytes e as 2^(e - 127)
+  static INLINE Floats load_powers(const uint8_t* p) {
+    Floats out;
+    ROLLED for (int i = 0; i < kStripRows; ++i) out[i] = power_float(p[i]);
+    return out;
+  }
+  // Whether group sums of signed products take their scale with every pair (dot_signed_scaled).
+  static constexpr bool kScalesPairs = false;
 };

@@ -29,6 +29,7 @@ struct ActivationBlock256 {
   int32_t offset16[8];   // of each 32 codes
   uint32_t sums[4];      // int16 pairs, sums of 32 codes: groups (0, 2), (1, 3), (4, 6), (5, 7)
   float scale;
+  uint32_t sums16[8];    // int16 pairs, sums of 16 codes: of every four groups (0, 2), then (1, 3)
 };
 
 // Rows of the group that starts at `first_row`.

@@ -29,6 +29,12 @@ INLINE float half_float(const uint8_t* p) {
   return bits_float(sign | float_bits(value));
 }
 
+// E8M0: 2^(e - 127), subnormal for e = 0.
+INLINE float power_float(uint8_t e) {
+  const int32_t bits = static_cast<int32_t>(e) << 23;
+  return bits_float(bits == 0 ? 0x00400000 : bits);
+}
+
 // BF16: the upper half of a binary32.
 INLINE float upper_half_float(const uint8_t* p) {
   uint16_t upper;

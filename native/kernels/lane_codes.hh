@@ -45,6 +45,8 @@ struct OneLane {
   static INLINE Bytes mask(Bytes a, int bits) { return a & every_byte(bits); }
   template <int kShift>
   static INLINE Bytes shift_right(Bytes a) { return a >> kShift; }
+  template <int kShift>
+  static INLINE Bytes shift_left(Bytes a) { return a << kShift; }
   static INLINE Bytes or_masked(Bytes a, Bytes b, int bits) { return a | mask(b, bits); }
 };
 

@@ -29,6 +29,11 @@ const WeightTraits* weight_traits(WeightType type) {
   static constexpr WeightTraits q4_k{"q4_k", 256, 144, k256};
   static constexpr WeightTraits q5_k{"q5_k", 256, 176, k256};
   static constexpr WeightTraits q6_k{"q6_k", 256, 210, k256};
+  static constexpr WeightTraits q2_k{"q2_k", 256, 84, k256};
+  static constexpr WeightTraits q3_k{"q3_k", 256, 110, k256};
+  static constexpr WeightTraits iq4_nl{"iq4_nl", 32, 18, k32};
+  static constexpr WeightTraits iq4_xs{"iq4_xs", 256, 136, k256};
+  static constexpr WeightTraits mxfp4{"mxfp4", 32, 17, k32};
   switch (type) {
     case WeightType::f32: return &f32;
     case WeightType::f16: return &f16;
@@ -41,6 +46,11 @@ const WeightTraits* weight_traits(WeightType type) {
     case WeightType::q4_k: return &q4_k;
     case WeightType::q5_k: return &q5_k;
     case WeightType::q6_k: return &q6_k;
+    case WeightType::q2_k: return &q2_k;
+    case WeightType::q3_k: return &q3_k;
+    case WeightType::iq4_nl: return &iq4_nl;
+    case WeightType::iq4_xs: return &iq4_xs;
+    case WeightType::mxfp4: return &mxfp4;
   }
   return nullptr;
 }

@@ -4,6 +4,9 @@
 #define _mm512_cvtepu16_epi32(v)                                                       \
   slipstream::emulation::join(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(v)),        \
                               _mm256_cvtepu16_epi32(_mm256_extracti128_si256(v, 1)))
+#define _mm512_cvtepu8_epi32(v)                                                        \
+  slipstream::emulation::join(_mm256_cvtepu8_epi32(v),                                 \
+                              _mm256_cvtepu8_epi32(_mm_srli_si128(v, 8)))
 #else
 #include <immintrin.h>
 #endif

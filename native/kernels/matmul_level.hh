@@ -26,6 +26,13 @@
 #include "kernels/q4_k.hh"
 #include "kernels/q5_k.hh"
 #include "kernels/q6_k.hh"
+#include "kernels/low_bit_codes.hh"
+#include "kernels/q2_k.hh"
+#include "kernels/q3_k.hh"
+#include "kernels/table_codes.hh"
+#include "kernels/iq4_nl.hh"
+#include "kernels/iq4_xs.hh"
+#include "kernels/mxfp4.hh"
 
 // Calls visit(T{}) with the type's trait; callers ask weight_traits first.
 template <class Visit>
@@ -42,6 +49,11 @@ INLINE void visit_type(WeightType type, Visit visit) {
     case WeightType::q4_k: return visit(Q4_K{});
     case WeightType::q5_k: return visit(Q5_K{});
     case WeightType::q6_k: return visit(Q6_K{});
+    case WeightType::q2_k: return visit(Q2_K{});
+    case WeightType::q3_k: return visit(Q3_K{});
+    case WeightType::iq4_nl: return visit(IQ4_NL{});
+    case WeightType::iq4_xs: return visit(IQ4_XS{});
+    case WeightType::mxfp4: return visit(MXFP4{});
   }
   abort();
 }

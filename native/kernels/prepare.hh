@@ -71,7 +71,7 @@ INLINE uint32_t pack_pair(int low, int high) {
 
 template <class Isa>
 INLINE void add_sums(ActivationBlock256* out) {
-  int sums[8];
+  int sums[8], sums16[16];
   for (int g = 0; g < 8; ++g) {
     const PairSums first = pair_sums(out->codes + g * 32, 16);
     const PairSums second = pair_sums(out->codes + g * 32 + 16, 16);
@@ -80,10 +80,16 @@ INLINE void add_sums(ActivationBlock256* out) {
     out->offset32[2 * g + 1] = zero_point<Isa>(32, second);
     out->offset16[g] = zero_point<Isa>(16, both);
     sums[g] = both.first + both.second;
+    sums16[2 * g] = first.first + first.second;
+    sums16[2 * g + 1] = second.first + second.second;
   }
   for (int p = 0; p < 4; ++p) {
     const int g = p / 2 * 4 + p % 2;
     out->sums[p] = pack_pair(sums[g], sums[g + 2]);
+  }
+  for (int p = 0; p < 8; ++p) {
+    const int g = p / 2 * 4 + p % 2;
+    out->sums16[p] = pack_pair(sums16[g], sums16[g + 2]);
   }
 }
 

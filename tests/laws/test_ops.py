@@ -25,19 +25,27 @@ from slipstream.backends.reference import ReferenceBackend
 from slipstream.gguf import GGUFFile, open_gguf
 from slipstream.graph import Graph, GraphBuilder, Op, RopeTable, Value
 from slipstream.options import Precision
-from slipstream.quants import quant_type
+from slipstream.quants import QUANT_TYPES, quant_type
 
 pytestmark = pytest.mark.native
 
-TYPES = ("f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k")
+TYPES = tuple(kind.name for kind in QUANT_TYPES.values())
 ROWS = (*range(1, 18), 31, 32, 33)
 WIDTH = 512
 UNIT = 2.0**-24
 HEADS, KV_HEADS, HEAD_DIM = 6, 2, 64
 FREQUENCIES = tuple(10_000.0 ** (-i / 16) for i in range(16))
 
+BLOCKS = {kind.name: kind.block_elements for kind in QUANT_TYPES.values()}
+RAGGED = {
+    **{f"{kind}_one_block": (kind, 17, BLOCKS[kind]) for kind in TYPES},
+    **{f"{kind}_odd": (kind, 5, 37 if BLOCKS[kind] == 1 else 3 * BLOCKS[kind]) for kind in TYPES},
+}
+"""Widths of one block and of an odd number, no multiple of a vector; rows that fill no strip."""
+
 MATRICES = {
     **{f"{kind}.weight": (kind, 100, WIDTH) for kind in TYPES},
+    **{f"{name}.weight": shape for name, shape in RAGGED.items()},
     "norm.weight": ("f32", 1, WIDTH),
     "head_norm.weight": ("f32", 1, HEAD_DIM),
     "bias.weight": ("f32", 1, 100),
@@ -113,6 +121,11 @@ def linear(kind: str, bias: bool = False) -> Build:
     return build
 
 
+def ragged(name: str) -> Build:
+    columns = RAGGED[name][2]
+    return lambda g: g.linear(g.input(f"x{columns}", columns), g.weight(f"{name}.weight"))
+
+
 OPS: dict[str, Build] = {
     "rms_norm": rms_norm,
     "bare_norm": bare_norm,
@@ -130,6 +143,7 @@ OPS: dict[str, Build] = {
     "small": lambda g: g.linear(g.input("s", 32), g.weight("small.weight")),
     "bias": linear("q8_0", bias=True),
     **{f"linear_{kind}": linear(kind) for kind in TYPES},
+    **{f"ragged_{name}": ragged(name) for name in RAGGED},
 }
 WIDTHS = {
     "x": WIDTH,
@@ -138,6 +152,7 @@ WIDTHS = {
     "q": HEADS * HEAD_DIM,
     "k": KV_HEADS * HEAD_DIM,
     "v": KV_HEADS * HEAD_DIM,
+    **{f"x{columns}": columns for columns in sorted({shape[2] for shape in RAGGED.values()})},
 }
 
 
@@ -205,7 +220,7 @@ def linear_bound(file: GGUFFile, graphs: OpGraphs, kind: str, x: Floats) -> Floa
     rows = quant_type(weight.type_id, weight.name).dequantize_rows(
         file.data(weight.name), weight.rows, weight.columns
     )
-    return 2 * (WIDTH + 4) * UNIT * (np.abs(x) @ np.abs(rows).T + 1)
+    return 2 * (weight.columns + 4) * UNIT * (np.abs(x) @ np.abs(rows).T + 1)
 
 
 def attention_bound(vectors: dict[str, Floats]) -> Floats:
@@ -230,6 +245,9 @@ def bound_of(
         return linear_bound(file, graphs, "q8_0", vectors["x"])
     if name.startswith("linear_"):
         return linear_bound(file, graphs, name.removeprefix("linear_"), vectors["x"])
+    if name.startswith("ragged_"):
+        matrix = name.removeprefix("ragged_")
+        return linear_bound(file, graphs, matrix, vectors[f"x{RAGGED[matrix][2]}"])
     if name.startswith("attention"):
         return attention_bound(vectors)
     if name.startswith("gated"):

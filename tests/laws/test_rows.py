@@ -42,6 +42,12 @@ MODELS: dict[str, tuple[str, dict[str, object]]] = {
         "qwen2",
         {"tensor_type": "q4_k", "types": {"ffn_down": "q6_k", "attn_v": "q5_k"}, "tied": False},
     ),
+    "qwen2-low-bits": (
+        "qwen2",
+        {"tensor_type": "q2_k", "types": {"ffn_down": "q3_k", "attn_v": "q4_k"}, "tied": False},
+    ),
+    "llama-iq4": ("llama", {"tensor_type": "iq4_xs", "types": {"ffn_down": "iq4_nl"}}),
+    "qwen3-mxfp4": ("qwen3", {"tensor_type": "mxfp4", "types": {"attn_v": "q8_0"}}),
     "qwen3-f16": ("qwen3", {"tensor_type": "f16", "types": {"ffn_up": "bf16"}, "head_dim": 32}),
     "gemma3-mixed": (
         "gemma3",

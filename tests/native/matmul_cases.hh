@@ -31,7 +31,7 @@ struct Buffer {  // 64-byte aligned bytes
   size_t size;
 };
 
-// Where a block's half floats lie, and how large a weight they allow: |d| * codes + |m| * minimums.
+// Where a block's scale and minimum lie, and how large a weight they allow: |d| * codes + |m| * minimums.
 struct TypeFacts {
   WeightType type;
   int scale_offset;
@@ -46,7 +46,10 @@ constexpr TypeFacts kTypes[] = {
     {WeightType::q4_1, 0, 2, 15, 1},      {WeightType::q5_0, 0, -1, 16, 0},
     {WeightType::q5_1, 0, 2, 31, 1},      {WeightType::q8_0, 0, -1, 128, 0},
     {WeightType::q4_k, 0, 2, 63 * 15, 63}, {WeightType::q5_k, 0, 2, 63 * 31, 63},
-    {WeightType::q6_k, 208, -1, 128 * 32, 0}};
+    {WeightType::q6_k, 208, -1, 128 * 32, 0},
+    {WeightType::q2_k, 80, 82, 15 * 3, 15}, {WeightType::q3_k, 108, -1, 32 * 4, 0},
+    {WeightType::iq4_nl, 0, -1, 127, 0},  {WeightType::iq4_xs, 0, -1, 32 * 127, 0},
+    {WeightType::mxfp4, 0, -1, 6, 0}};
 
 inline double half_value(const uint8_t* p) {
   uint16_t half;
@@ -70,6 +73,12 @@ inline uint16_t random_half(Random& random) {
   }
 }
 
+// An E8M0 scale: mostly of ordinary size, sometimes the least or a subnormal times two.
+inline uint8_t random_power(Random& random) {
+  const unsigned kind = random() % 16;
+  return static_cast<uint8_t>(kind < 2 ? kind : 107 + random() % 40);
+}
+
 inline std::vector<uint8_t> random_weights(const TypeFacts& facts, int rows, int columns,
                                            Random& random) {
   const WeightTraits& traits = *weight_traits(facts.type);
@@ -87,6 +96,8 @@ inline std::vector<uint8_t> random_weights(const TypeFacts& facts, int rows, int
       std::memcpy(block, &value, 4);
     } else if (facts.type == WeightType::bf16) {
       block[1] = static_cast<uint8_t>((block[1] & 0x80) | (0x3a + block[1] % 6));
+    } else if (facts.type == WeightType::mxfp4) {
+      block[0] = random_power(random);
     } else if (facts.type == WeightType::f16) {
       put_half(0);
     } else {
@@ -154,11 +165,15 @@ struct Case {
   }
 };
 
+inline double scale_value(const Case& c, const uint8_t* field) {
+  return c.facts.type == WeightType::mxfp4 ? std::ldexp(1.0, *field - 127) : half_value(field);
+}
+
 // The largest weight magnitude that the fields of each block allow.
 inline double block_magnitude(const Case& c, const uint8_t* block) {
   const double minimum =
       c.facts.minimum_offset < 0 ? 0 : std::fabs(half_value(block + c.facts.minimum_offset));
-  return std::fabs(half_value(block + c.facts.scale_offset)) * c.facts.codes +
+  return std::fabs(scale_value(c, block + c.facts.scale_offset)) * c.facts.codes +
          minimum * c.facts.minimums;
 }
 

@@ -143,7 +143,7 @@ int run_grid() {
   int failures = 0, cases = 0;
   for (const TypeFacts& facts : kTypes) {
     const int block = weight_traits(facts.type)->block_elements;
-    std::vector<int> widths{block, 2 * block, 3 * block, 5 * block, 1536, 8960};
+    std::vector<int> widths{block, 2 * block, 3 * block, 5 * block, 1536, 8960, 14336};
     if (block == 1) widths = {1, 2, 3, 31, 129, 1537};
     if (block == 32) widths.insert(widths.end(), {17 * 32, 33 * 32});
     for (int columns : widths) {

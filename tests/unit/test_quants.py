@@ -41,7 +41,7 @@ def assert_same_bits(kind: QuantType, data: NDArray[np.uint8]) -> None:
 
 
 def test_the_supported_types() -> None:
-    expected = "f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q4_k q5_k q6_k"
+    expected = "f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4"
     assert " ".join(kind.name for kind in QUANT_TYPES.values()) == expected
     assert all(type_id == kind.ggml_id for type_id, kind in QUANT_TYPES.items())
 
@@ -118,7 +118,11 @@ def test_real_scales_are_finite(model_path: Callable[[str], Path]) -> None:
             check_finite_scales(name, quant_type(info.type_id, name), file.data(name))
 
 
-NONFINITE = {2: (0x7C00, 0xFC00, 0x7E00, 0xFFFF), 4: (0x7F800000, 0xFF800000, 0x7FC00000)}
+NONFINITE = {
+    1: (0xFD, 0xFE, 0xFF),
+    2: (0x7C00, 0xFC00, 0x7E00, 0xFFFF),
+    4: (0x7F800000, 0xFF800000, 0x7FC00000),
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -132,7 +136,7 @@ def test_nonfinite_scales_are_found(name: str) -> None:
             blocks = clean.copy()
             raw = np.frombuffer(pattern.to_bytes(field.width, "little"), np.uint8)
             blocks[[17, 31], field.offset : field.offset + field.width] = raw
-            with np.errstate(invalid="ignore"):
+            with np.errstate(invalid="ignore", over="ignore"):
                 assert not np.isfinite(kind.dequantize(blocks)[17]).all()
             assert find_nonfinite_scale(kind, blocks.ravel()) == 17
 
@@ -172,7 +176,7 @@ def test_no_type_is_in_two_tables() -> None:
     assert not set(OTHER_LAYOUTS) & set(QUANT_TYPES)
 
 
-@pytest.mark.parametrize(("type_id", "name"), [(10, "q2_k"), (39, "mxfp4"), (99, "unknown")])
+@pytest.mark.parametrize(("type_id", "name"), [(16, "iq2_xxs"), (40, "nvfp4"), (99, "unknown")])
 def test_unsupported_types_say_what_is_supported(type_id: int, name: str) -> None:
     assert type_name(type_id) == name
     with pytest.raises(UnsupportedError) as caught:
@@ -180,6 +184,20 @@ def test_unsupported_types_say_what_is_supported(type_id: int, name: str) -> Non
     assert "'blk.3.ffn_up.weight'" in caught.value.expected
     assert all(kind in caught.value.expected for kind in NAMES)
     assert caught.value.found == f"type {name} (id {type_id})"
+
+
+def test_every_power_of_two_of_mxfp4() -> None:
+    """The subnormal scales of 0 and 1 too; only those whose weights can overflow are refused."""
+    kind = TYPES_BY_NAME["mxfp4"]
+    blocks = np.repeat(np.arange(16, dtype=np.uint8) * 17, 256).reshape(16, 256, 1)
+    powers = np.broadcast_to(np.arange(256, dtype=np.uint8)[:, None], (16, 256, 1))
+    data = np.concatenate((powers, np.repeat(blocks, 16, -1)), -1).reshape(-1, 17)
+    with np.errstate(over="ignore"):
+        assert_same_bits(kind, data.ravel())
+        finite = np.isfinite(kind.dequantize(data)).all(-1).reshape(16, 256).all(0)
+    assert np.flatnonzero(~finite).tolist() == [253, 254, 255]
+    refused = [e for e in range(256) if find_nonfinite_scale(kind, data[e]) is not None]
+    assert refused == [252, 253, 254, 255]
 
 
 def test_type_names() -> None:

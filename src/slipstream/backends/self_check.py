@@ -142,7 +142,9 @@ def _blocks(type_id: int) -> NDArray[np.uint8]:
     data = _hash(count * kind.block_bytes, type_id).astype(np.uint8).reshape(count, -1)
     for field in SCALE_FIELDS[type_id]:
         scales = _hash(count, field.offset + 1).astype("<u4") & 0x3FF
-        if field.width == 4:
+        if field.width == 1:  # E8M0, from 2^-8 on
+            values = (scales & 7 | 120).astype(np.uint8)
+        elif field.width == 4:
             values = (scales / 1024 - 0.5).astype("<f4").view(np.uint8)
         else:
             # exponents of float16 numbers from 2^-6 on, of bfloat16 from 2^-7 on

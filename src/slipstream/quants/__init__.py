@@ -10,6 +10,11 @@ from slipstream.quants import (
     bf16,
     f16,
     f32,
+    iq4_nl,
+    iq4_xs,
+    mxfp4,
+    q2_k,
+    q3_k,
     q4_0,
     q4_1,
     q4_k,
@@ -34,7 +39,12 @@ __all__ = [
     "type_name",
 ]
 
-_MODULES = (f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k)
+_MODULES = (
+    *(f32, f16, bf16),
+    *(q4_0, q4_1, q5_0, q5_1, q8_0),
+    *(q2_k, q3_k, q4_k, q5_k, q6_k),
+    *(iq4_nl, iq4_xs, mxfp4),
+)
 
 QUANT_TYPES: Mapping[int, QuantType] = MappingProxyType(
     {module.TYPE.ggml_id: module.TYPE for module in _MODULES}

@@ -21,7 +21,7 @@ class ScaleField:
 
     Attributes:
         offset: bytes from the start of the block.
-        width: bytes of the field, 2 or 4.
+        width: bytes of the field: 1, 2 or 4.
         exponent: the exponent bits; a value with all of them set is NaN or infinite.
     """
 
@@ -43,6 +43,12 @@ def half_values(blocks: Bytes, offset: int) -> Floats:
 def nibble_halves(packed: Bytes) -> Bytes:
     """``[..., n]`` bytes -> ``[..., 2, n]``: all low nibbles, then all high nibbles."""
     return np.stack((packed & 15, packed >> 4), axis=-2)
+
+
+def bit_pairs(packed: Bytes) -> Bytes:
+    """``[..., n]`` bytes -> ``[..., 4, n]``: all bits 0-1, then bits 2-3, 4-5 and 6-7."""
+    shifts = np.arange(0, 8, 2, dtype=np.uint8)
+    return packed[..., None, :] >> shifts[:, None] & 3
 
 
 def bits_of_word(packed: Bytes) -> Bytes:
