@@ -11,6 +11,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace slipstream {
@@ -67,6 +69,21 @@ __attribute__((target("avx2"))) int avx2_dots(int loops, int* sink) {
   return 8 * 32;
 }
 
+#if !defined(SLIPSTREAM_WITHOUT_AVX_VNNI)
+__attribute__((target("avx2,avxvnni"))) int avx_vnni_dots(int loops, int* sink) {
+  __m256i sums[12];
+  for (int i = 0; i < 12; ++i) sums[i] = _mm256_set1_epi32(i);
+  const __m256i a = _mm256_set1_epi32(0x03030303 + (*sink & 1));
+  __m256i b = _mm256_set1_epi32(0x05050505);
+  for (int loop = 0; loop < loops; ++loop) {
+    asm volatile("" : "+x"(b));
+    for (__m256i& sum : sums) sum = _mm256_dpbusd_avx_epi32(sum, a, b);
+  }
+  for (const __m256i& sum : sums) *sink += _mm256_extract_epi32(sum, 0);
+  return 12 * 32;
+}
+#endif
+
 __attribute__((target("avx512f,avx512vnni"))) int avx512_dots(int loops, int* sink) {
   __m512i sums[12];
   for (int i = 0; i < 12; ++i) sums[i] = _mm512_set1_epi32(i);
@@ -83,6 +100,23 @@ __attribute__((target("avx512f,avx512vnni"))) int avx512_dots(int loops, int* si
   }
   return 12 * 64;
 }
+#elif defined(__aarch64__)
+// In assembly, because compilers disagree on how one function is given an extension.
+int neon_dots(int loops, int* sink) {
+  int32x4_t sums[16];
+  for (int i = 0; i < 16; ++i) sums[i] = vdupq_n_s32(i);
+  const int8x16_t a = vdupq_n_s8(static_cast<int8_t>(3 + (*sink & 1)));
+  const int8x16_t b = vdupq_n_s8(5);
+  for (int loop = 0; loop < loops; ++loop) {
+    for (int32x4_t& sum : sums) {
+      asm volatile(".arch armv8.2-a+dotprod\n\tsdot %0.4s, %1.16b, %2.16b"
+                   : "+w"(sum)
+                   : "w"(a), "w"(b));
+    }
+  }
+  for (const int32x4_t& sum : sums) *sink += vgetq_lane_s32(sum, 0);
+  return 16 * 16;
+}
 #endif
 
 using Dots = int (*)(int loops, int* sink);
@@ -90,7 +124,12 @@ using Dots = int (*)(int loops, int* sink);
 Dots dots_of(const std::string& isa) {
 #if defined(__x86_64__)
   if (isa == "avx2") return avx2_dots;
+#if !defined(SLIPSTREAM_WITHOUT_AVX_VNNI)
+  if (isa == "avx_vnni") return avx_vnni_dots;
+#endif
   if (isa == "avx512") return avx512_dots;
+#elif defined(__aarch64__)
+  if (isa == "neon" || isa == "neon_i8mm") return neon_dots;
 #endif
   return portable_dots;
 }
