@@ -48,7 +48,7 @@ SLIPSTREAM_INLINE void store(float* p, F32x16 v) {
   for (int q = 0; q < 4; ++q) vst1q_f32(p + 4 * q, v.quarter[q]);
 }
 SLIPSTREAM_INLINE F32x16 load_first(const float* p, int count) {
-  if (count == kLanes) return load(p);
+  if (count >= kLanes) return load(p);
   float lane[kLanes] = {};
   memcpy(lane, p, size_t(count) * sizeof(float));
   return load(lane);
