@@ -46,10 +46,17 @@ struct AvxVnni : Avx2 {
     return {{_mm256_srai_epi32(_mm256_sll_epi32(scales.half[0], shift), 24),
              _mm256_srai_epi32(_mm256_sll_epi32(scales.half[1], shift), 24)}};
   }
+  static INLINE void store_scale(uint8_t* p, Scale s) { store(p, {{s.half[0], s.half[1]}}); }
+  static INLINE Scale load_scale(const uint8_t* p) {
+    const Bytes s = load(p);
+    return {{s.half[0], s.half[1]}};
+  }
   static INLINE Wide add_scaled(Wide sum, Narrow group, Scale s) {
     for (int h = 0; h < 2; ++h) {
       sum.half[h] = _mm256_add_epi32(sum.half[h], _mm256_mullo_epi32(group.half[h], s.half[h]));
     }
     return sum;
   }
+  // Whether group sums of signed products take their scale with every pair (dot_signed_scaled).
+  static constexpr bool kScalesPairs = false;
 };

@@ -9,7 +9,7 @@ struct NeonI8mm : Neon {
 
   // Codes may take all eight bits.
   static INLINE Narrow dot(Narrow sum, Bytes codes, Activation x) {
-    return each<Narrow>([=](int q) __attribute__((always_inline)) {
+    return each<Narrow>(QUARTER {
       int32x4_t out = vusdotq_lane_s32(sum.quarter[q], codes.quarter[q], x, 0);
       KEEP_SUM(out);
       return out;

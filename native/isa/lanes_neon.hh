@@ -175,6 +175,19 @@ SLIPSTREAM_INLINE void store_half(uint16_t* p, F32x16 v) {
     vst1_u16(p + 4 * q, vreinterpret_u16_f16(vcvt_f16_f32(v.quarter[q])));
 }
 
+SLIPSTREAM_INLINE F32x16 set_half(const uint16_t* p) {
+  const float32x4_t all = vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(*p)));
+  return {{all, all, all, all}};
+}
+SLIPSTREAM_INLINE I32x16 load_bytes(const int8_t* p) {
+  const int8x16_t bytes = vld1q_s8(p);
+  const int16x8_t half[2] = {vmovl_s8(vget_low_s8(bytes)), vmovl_s8(vget_high_s8(bytes))};
+  return each<I32x16>([=](int q) {
+    const int16x8_t h = half[q / 2];
+    return vreinterpretq_u32_s32(vmovl_s16(q % 2 ? vget_high_s16(h) : vget_low_s16(h)));
+  });
+}
+
 SLIPSTREAM_INLINE void store_folded_once(float* p, F32x16 v) {
   vst1q_f32(p, vaddq_f32(v.quarter[0], v.quarter[2]));
   vst1q_f32(p + 4, vaddq_f32(v.quarter[1], v.quarter[3]));

@@ -20,7 +20,8 @@ namespace matmul_neon_i8mm {
 }  // namespace matmul_neon_i8mm
 
 const MatmulKernels& matmul_kernels_neon_i8mm() {
-  static constexpr MatmulKernels kernels = matmul_neon_i8mm::kernels_of<matmul_neon_i8mm::NeonI8mm>();
+  static constexpr MatmulKernels kernels =
+      matmul_neon_i8mm::kernels_of<matmul_neon_i8mm::NeonI8mm>();
   return kernels;
 }
 
