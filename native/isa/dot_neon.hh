@@ -112,7 +112,8 @@ struct Neon {
     });
   }
   static INLINE Wide add_scaled(Wide sum, Narrow group, Scale s) {
-    return each<Wide>(QUARTER { return vmlaq_s32(sum.quarter[q], group.quarter[q], s.quarter[q]); });
+    return each<Wide>(
+        QUARTER { return vmlaq_s32(sum.quarter[q], group.quarter[q], s.quarter[q]); });
   }
   static INLINE Wide add_dword(Wide a, int32_t x) {
     return each<Wide>(QUARTER { return vaddq_s32(a.quarter[q], vdupq_n_s32(x)); });
@@ -120,7 +121,8 @@ struct Neon {
   // a + (b << kShift)
   template <int kShift>
   static INLINE Wide add_shifted(Wide a, Wide b) {
-    return each<Wide>(QUARTER { return vaddq_s32(a.quarter[q], vshlq_n_s32(b.quarter[q], kShift)); });
+    return each<Wide>(
+        QUARTER { return vaddq_s32(a.quarter[q], vshlq_n_s32(b.quarter[q], kShift)); });
   }
   // Bytes 0 and 2 of every dword times the two int16 of `pair`.
   static INLINE Wide add_even_bytes(Wide sum, Bytes bytes, Activation pair) {
