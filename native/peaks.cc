@@ -124,6 +124,7 @@ TARGET_AVX2 int avx2_floats(int loops, float* sink) {
   return kSums * 8;
 }
 
+#if !defined(SLIPSTREAM_WITHOUT_AVX_VNNI)
 TARGET_AVX_VNNI int avx_vnni_dots(int loops, float* sink) {
   __m256i sums[kSums] = {};
   __m256i codes = _mm256_set1_epi8(static_cast<char>(*sink));
@@ -140,6 +141,7 @@ TARGET_AVX_VNNI int avx_vnni_dots(int loops, float* sink) {
   *sink += static_cast<float>(_mm256_extract_epi32(total, 0));
   return kSums * 32;
 }
+#endif
 
 TARGET_AVX512 int avx512_dots(int loops, float* sink) {
   __m512i sums[kSums] = {};
@@ -238,7 +240,9 @@ constexpr LevelDots kLevels[] = {
     {"portable", {portable_dots, portable_dots, portable_floats}},
 #if defined(__x86_64__)
     {"avx2", {avx2_unsigned, avx2_signed, avx2_floats}},
+#if !defined(SLIPSTREAM_WITHOUT_AVX_VNNI)
     {"avx_vnni", {avx_vnni_dots, avx_vnni_dots, avx2_floats}},
+#endif
     {"avx512", {avx512_dots, avx512_dots, avx512_floats}},
 #endif
 #if defined(__aarch64__)

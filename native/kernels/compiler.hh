@@ -19,4 +19,6 @@
 // balanced tree of sums, whose terms do not fit the registers.
 #if defined(__x86_64__)
 #define KEEP_SUM(vector) __asm__("" : "+x"(vector))
+#elif defined(__aarch64__)
+#define KEEP_SUM(vector) __asm__("" : "+w"(vector))
 #endif

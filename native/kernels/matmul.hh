@@ -94,7 +94,11 @@ struct MatmulKernels {
 const MatmulKernels& matmul_kernels_portable();
 #if defined(__x86_64__)
 const MatmulKernels& matmul_kernels_avx2();
+const MatmulKernels& matmul_kernels_avx_vnni();
 const MatmulKernels& matmul_kernels_avx512();
+#elif defined(__aarch64__)
+const MatmulKernels& matmul_kernels_neon();
+const MatmulKernels& matmul_kernels_neon_i8mm();
 #endif
 
 }  // namespace slipstream

@@ -116,6 +116,8 @@ const VectorKernels& vector_kernels_portable();
 #if defined(__x86_64__)
 const VectorKernels& vector_kernels_avx2();
 const VectorKernels& vector_kernels_avx512();
+#elif defined(__aarch64__)
+const VectorKernels& vector_kernels_neon();
 #endif
 
 }  // namespace slipstream

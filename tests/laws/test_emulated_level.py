@@ -1,7 +1,8 @@
-"""Whole models on the AVX-512 level, emulated where the CPU lacks it.
+"""Whole models on the x86 levels that the CPU lacks, emulated.
 
-Builds a second native module whose AVX-512 level goes through SIMDe and runs the row laws with it:
-they compare every level that a module offers, bit by bit.
+Builds a second native module whose AVX-512 level goes through SIMDe and whose AVX-VNNI level goes
+through AVX2 instructions, and runs the row laws with it: they compare every level that a module
+offers, bit by bit.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from slipstream import _native
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
 
+EMULATED = ("avx_vnni", "avx512")
+"""Levels that CMake can build for a CPU with AVX2 alone, weakest first."""
 ROOT = Path(__file__).resolve().parents[2]
 SEARCH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
@@ -47,9 +50,10 @@ def _run(command: list[str], **environment: str) -> str:
     return done.stdout
 
 
-def _build(directory: Path) -> Path:
-    """The emulated module, compiled into ``directory``."""
-    options = ["-DSLIPSTREAM_EMULATE_AVX512=ON", f"-DPython_EXECUTABLE={sys.executable}"]
+def _build(directory: Path, missing: list[str]) -> Path:
+    """The module that emulates the levels of ``missing``, compiled into ``directory``."""
+    emulated = [f"-DSLIPSTREAM_EMULATE_{isa.upper()}=ON" for isa in missing]
+    options = [*emulated, f"-DPython_EXECUTABLE={sys.executable}"]
     _run([_program("cmake"), "-S", str(ROOT), "-B", str(directory), "-G", "Ninja", *options])
     _run([_program("cmake"), "--build", str(directory), "--parallel", "2"])
     (module,) = directory.glob("_native*.so")
@@ -58,16 +62,17 @@ def _build(directory: Path) -> Path:
 
 def test_whole_models_have_the_same_bits(tmp_path: Path) -> None:
     if platform.machine().lower() not in {"x86_64", "amd64"}:
-        pytest.skip("the AVX-512 level is for x86-64")
-    if "avx512" in _native.isa_levels():
-        pytest.skip("this processor has the level: the row laws run it as it is")
-    if not Path("/usr/include/simde/x86/avx512.h").is_file():
+        pytest.skip("the emulated levels are for x86-64")
+    missing = [isa for isa in EMULATED if isa not in _native.isa_levels()]
+    if not missing:
+        pytest.skip("this processor has the levels: the row laws run them as they are")
+    if "avx512" in missing and not Path("/usr/include/simde/x86/avx512.h").is_file():
         pytest.skip("SIMDe (libsimde-dev) is not installed, so AVX-512 cannot be emulated")
     _program("ninja")
     package = tmp_path / "package" / "slipstream"
     ignored = shutil.ignore_patterns("_native*.so", "__pycache__")
     shutil.copytree(ROOT / "src" / "slipstream", package, ignore=ignored)
-    shutil.copy(_build(tmp_path / "build"), package)
+    shutil.copy(_build(tmp_path / "build", missing), package)
     # -S keeps an editable installation from putting its own module first.
     path = os.pathsep.join([str(package.parent), *site.getsitepackages()])
     python = [sys.executable, "-S"]
@@ -75,7 +80,7 @@ def test_whole_models_have_the_same_bits(tmp_path: Path) -> None:
         [*python, "-c", "from slipstream import _native; print(*_native.isa_levels())"],
         PYTHONPATH=path,
     )
-    assert levels.split() == ["portable", "avx2", "avx512"]
+    assert levels.split() == ["portable", "avx2", *EMULATED]
     laws = ["tests/laws/test_rows.py", "tests/laws/test_ops.py"]
     shown = _run(
         [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *laws],

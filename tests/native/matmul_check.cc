@@ -2,6 +2,7 @@
 //
 //   matmul_check                         the grid: types x columns x rows x levels
 //   matmul_check planes                  the same for activations of two planes (a16)
+//   matmul_check short                   a part of the grid, for emulated processors
 //   matmul_check dequantise TYPE COLUMNS one source row on stdin, its values on stdout
 //
 // Against an oracle in double precision on the same rounded activations, within the bound of the
@@ -18,11 +19,17 @@ using namespace matmul_check;
 
 std::vector<const MatmulKernels*> levels() {
   std::vector<const MatmulKernels*> found{&matmul_kernels_portable()};
-#if defined(__x86_64__)
+#if defined(__aarch64__)
+  found.push_back(&matmul_kernels_neon());
+  found.push_back(&matmul_kernels_neon_i8mm());
+#elif defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     found.push_back(&matmul_kernels_avx2());
   }
+#if defined(SLIPSTREAM_EMULATE_AVX_VNNI)
+  found.push_back(&matmul_kernels_avx_vnni());
+#endif
 #if defined(SLIPSTREAM_EMULATE_AVX512)
   found.push_back(&matmul_kernels_avx512());
 #else
@@ -139,16 +146,20 @@ int run_nonfinite(const TypeFacts& facts) {
   return c.failures;
 }
 
-int run_grid() {
+int run_grid(bool is_short) {
   int failures = 0, cases = 0;
   for (const TypeFacts& facts : kTypes) {
     const int block = weight_traits(facts.type)->block_elements;
     std::vector<int> widths{block, 2 * block, 3 * block, 5 * block, 1536, 8960, 14336};
     if (block == 1) widths = {1, 2, 3, 31, 129, 1537};
     if (block == 32) widths.insert(widths.end(), {17 * 32, 33 * 32});
+    if (is_short) {
+      const auto wide = [](int columns) { return columns > 2000; };
+      widths.erase(std::remove_if(widths.begin(), widths.end(), wide), widths.end());
+    }
     for (int columns : widths) {
       for (int rows : {1, 15, 16, 17, 48}) {
-        if (columns > 2000 && rows != 17) continue;
+        if ((columns > 2000 || is_short) && rows != 17) continue;
         failures += run_case(facts, rows, columns, static_cast<unsigned>(columns + rows));
         ++cases;
       }
@@ -185,5 +196,5 @@ int main(int count, char** arguments) {
     return dequantise(arguments[2], std::atoi(arguments[3]));
   }
   if (count == 2 && std::string(arguments[1]) == "planes") return run_planes(levels());
-  return run_grid();
+  return run_grid(count == 2 && arguments[1] == std::string("short"));
 }

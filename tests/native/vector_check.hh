@@ -43,6 +43,8 @@ inline std::vector<const VectorKernels*> levels() {
   const bool avx512 = __builtin_cpu_supports("avx512f");
 #endif
   if (avx512) found.push_back(&vector_kernels_avx512());
+#elif defined(__aarch64__)
+  found.push_back(&vector_kernels_neon());
 #endif
   return found;
 }

@@ -1,8 +1,8 @@
 """Builds tests/native/matmul_check from the kernel sources and runs it.
 
 The program holds the checks: a double oracle with derived tolerances, and the bits of every level
-and row count against the row computed alone on the portable level. AVX-512 is compiled through
-SIMDe where the processor lacks it.
+and AVX-512 is compiled through
+SIMDe and AVX-VNNI through AVX2 instructions.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ FLAGS = ["-std=c++20", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra
 INCLUDES = [f"-I{ROOT / 'native'}"]
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 EMULATED = ["-DSLIPSTREAM_EMULATE_AVX512"]
+EMULATED_VNNI = ["-DSLIPSTREAM_EMULATE_AVX_VNNI"]
 SOURCES = [
     ("native/kernels/matmul_portable.cc", ["-O2", "-Wno-psabi"]),
     ("native/kernels/matmul_avx2.cc", ["-O3", *AVX2]),
+    ("native/kernels/matmul_avx_vnni.cc", ["-O2", *AVX2, *EMULATED_VNNI]),
     ("native/kernels/matmul_avx512.cc", ["-O0", "-w", *AVX2, *EMULATED]),
     ("native/kernels/matmul.cc", ["-O2"]),
-    ("tests/native/matmul_check.cc", ["-O2", *EMULATED]),
+    ("tests/native/matmul_check.cc", ["-O2", *EMULATED, *EMULATED_VNNI]),
 ]
 """Each object and its flags. Emulated AVX-512 at any higher level takes minutes to compile."""
 
@@ -81,7 +83,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_level_and_row_count_gives_the_same_bits(program: Path) -> None:
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    assert "levels: portable avx2 avx512\n" in done.stdout
+    assert "levels: portable avx2 avx_vnni avx512\n" in done.stdout
     assert "failures: 0\n" in done.stdout
 
 
@@ -101,5 +103,12 @@ def test_dequantised_values_are_those_of_the_oracle(program: Path, kind: QuantTy
         command, input=blocks.tobytes(), capture_output=True, timeout=60, check=True
     )
     expected = kind.dequantize_rows(blocks.reshape(-1), 1, columns).view(np.uint32)
-    for level in np.frombuffer(done.stdout, np.uint32).reshape(3, 1, columns):
+    for level in np.frombuffer(done.stdout, np.uint32).reshape(4, 1, columns):
         np.testing.assert_array_equal(level, expected)
+
+
+def test_real_avx_vnni_source_compiles() -> None:
+    if platform.machine().lower() not in {"x86_64", "amd64"}:
+        pytest.skip("AVX-VNNI code needs an x86 compiler")
+    source = str(ROOT / "native/kernels/matmul_avx_vnni.cc")
+    _compile(["-O1", *AVX2, "-mavxvnni", "-c", source, "-o", os.devnull])

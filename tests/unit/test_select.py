@@ -174,7 +174,7 @@ def test_a_matrix_has_one_layout() -> None:
 
 def test_cpu_policy_is_sound() -> None:
     levels = load_policy("cpu").levels
-    assert list(levels) == ["portable", "avx2", "avx512"]
+    assert list(levels) == ["portable", "avx2", "avx_vnni", "avx512", "neon", "neon_i8mm"]
     assert levels["avx2"].reaches("ran-on-device")
     assert not levels["avx2"].reaches(LADDER[-1]) or levels["avx2"].chip != "none"
 

@@ -23,6 +23,7 @@ AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 AVX512 = ["-mavx512f", *AVX2]
 EMULATED = ["-DSLIPSTREAM_EMULATE_AVX512", *AVX2, "-w"]
 X86 = platform.machine().lower() in {"x86_64", "amd64"}
+ARM = platform.machine().lower() in {"aarch64", "arm64"}
 
 pytestmark = pytest.mark.native
 
@@ -53,6 +54,8 @@ def _jobs(emulated: bool) -> Iterator[tuple[Path, list[str]]]:
     if X86:
         yield KERNELS / "vector_avx512.cc", (["-O1", *EMULATED] if emulated else ["-O3", *AVX512])
         yield KERNELS / "vector_avx2.cc", ["-O3", *AVX2]
+    if ARM:
+        yield KERNELS / "vector_neon.cc", ["-O3"]
     for source in sorted(CHECKS.glob("vector_check*.cc")):
         yield source, ["-O1", *(EMULATED[:1] if emulated else [])]
 

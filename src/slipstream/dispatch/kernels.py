@@ -136,7 +136,14 @@ class Expanded:
 
 
 PASS_ROWS: Final[Mapping[str, tuple[int, int, int]]] = MappingProxyType(
-    {"portable": (2, 2, 2), "avx2": (6, 4, 3), "avx512": (8, 8, 8)}
+    {
+        "portable": (2, 2, 2),
+        "avx2": (6, 4, 3),
+        "avx_vnni": (6, 4, 3),
+        "avx512": (8, 8, 8),
+        "neon": (6, 6, 3),
+        "neon_i8mm": (6, 6, 3),
+    }
 )
 """Most rows of a pass (native/isa/dot_*.hh): alone, among several, of a float type."""
 
