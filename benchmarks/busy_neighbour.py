@@ -6,7 +6,8 @@ Segments of steps with and without neighbours take turns (A B B A). A neighbour 
 spins; it is stopped (SIGSTOP) while it is not wanted. `free` neighbours run wherever the system
 puts them, `pinned` ones stay on the first processor that this process may use. With N threads on N
 cores and one neighbour, fair scheduling leaves N / (N + 1) of the machine: (N + 1) / N times the
-time, 1.5 with two threads. Ends with one JSON line.
+time, 1.5 with two threads; `cores` is the processor time per second that the steps got. Ends with
+one JSON line.
 """
 
 from __future__ import annotations
@@ -93,11 +94,14 @@ def compare(
 ) -> dict[str, Any]:
     """Mean and worst step with and without the neighbours; the ratio pairs segments of a round."""
     segments: dict[str, list[list[float]]] = {"alone": [], "busy": []}
+    cores: dict[str, list[float]] = {"alone": [], "busy": []}
     steps.milliseconds(rows, 0.1)
     for _, name in mirrored_order(list(segments), options.rounds):
         busy.signal(signal.SIGCONT if name == "busy" else signal.SIGSTOP)
         time.sleep(0.02)
+        begin, used = time.perf_counter(), time.process_time()
         segments[name].append(steps.milliseconds(rows, options.seconds))
+        cores[name].append((time.process_time() - used) / (time.perf_counter() - begin))
     busy.signal(signal.SIGSTOP)
     means = {name: [statistics.fmean(s) for s in taken] for name, taken in segments.items()}
     ratios = [b / a for a, b in zip(means["alone"], means["busy"], strict=True)]
@@ -109,6 +113,7 @@ def compare(
             "median_ms": statistics.median(every),
             "p99_ms": every[int(0.99 * len(every))],
             "worst_ms": every[-1],
+            "cores": statistics.fmean(cores[name]),
             "steps": len(every),
         }
     return found
@@ -136,7 +141,8 @@ def main() -> None:
                 alone, beside = found["alone"], found["busy"]
                 print(
                     f"{variant:7s} rows {rows:2d}: {found['ratio']:.2f}x (bar {BAR}), mean "
-                    f"{alone['mean_ms']:.2f} -> {beside['mean_ms']:.2f} ms, p99 "
+                    f"{alone['mean_ms']:.2f} -> {beside['mean_ms']:.2f} ms on "
+                    f"{alone['cores']:.2f} -> {beside['cores']:.2f} cores, p99 "
                     f"{alone['p99_ms']:.1f} -> {beside['p99_ms']:.1f} ms, worst "
                     f"{alone['worst_ms']:.1f} -> {beside['worst_ms']:.1f} ms"
                 )

@@ -22,9 +22,16 @@ constexpr size_t kSliceBytes = size_t{1} << 20;  // of a source, between two dro
 size_t round_up(size_t value, size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 bool is_finite(const uint8_t* block, const ScaleField& field) {
-  uint32_t bits = 0;
-  std::memcpy(&bits, block + field.offset, static_cast<size_t>(field.width));
-  return (bits & field.exponent) != field.exponent;
+  // Two fixed widths: a copy of a variable one is a call.
+  uint16_t half = 0;
+  uint32_t word = 0;
+  if (field.width == 2) {
+    std::memcpy(&half, block + field.offset, sizeof(half));
+    word = half;
+  } else {
+    std::memcpy(&word, block + field.offset, sizeof(word));
+  }
+  return (word & field.exponent) != field.exponent;
 }
 
 bool finite_rows(const SourceRows& source, int first, int last,

@@ -22,10 +22,10 @@ struct GroupCodes {
 
 template <class Function>
 INLINE void pack_plane(uint8_t* planes, int plane, Function dword_of_lane) {
-  // Gathered where no byte pointer can alias it, so that compilers use whole vectors.
-  uint32_t dwords[kStripRows];
-  for (int lane = 0; lane < kStripRows; ++lane) dwords[lane] = dword_of_lane(lane);
-  memcpy(planes + plane * kPlaneBytes, dwords, kPlaneBytes);
+  for (int lane = 0; lane < kStripRows; ++lane) {
+    const uint32_t dword = dword_of_lane(lane);
+    memcpy(planes + plane * kPlaneBytes + lane * 4, &dword, 4);
+  }
 }
 
 // Plane p: step p in the low nibbles, step p + 4 in the high ones.

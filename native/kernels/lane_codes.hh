@@ -26,12 +26,7 @@ INLINE LaneCodes lane_codes_of_words(Function word_at) {
 }
 
 INLINE void set_lane(GroupCodes& codes, int lane, const LaneCodes& row) {
-  // By the words that the codes were made in, so that no load waits for two narrower stores.
-  for (int i = 0; i < kGroupSteps / 2; ++i) {
-    const uint64_t word = load_word(row.byte + 8 * i);
-    codes.step[2 * i][lane] = static_cast<uint32_t>(word);
-    codes.step[2 * i + 1][lane] = static_cast<uint32_t>(word >> 32);
-  }
+  for (int s = 0; s < kGroupSteps; ++s) memcpy(&codes.step[s][lane], row.byte + 4 * s, 4);
 }
 
 // The four bytes of one row of a plane, with the operations that codecs use.

@@ -172,7 +172,8 @@ def test_explain(slipstream: Command, tiny: Path) -> None:
     done = slipstream("explain", tiny, "--observe", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     record = last_json(done.stdout)
-    assert set(record) == {"model", *BACKEND, "policy", "rows", "observed"}
+    assert set(record) == {"model", *BACKEND, "policy", "rows", "observed", "huge_pages"}
+    assert record["huge_pages"]["obtained_bytes"] <= record["huge_pages"]["asked_bytes"]
     assert record["exact"] is True
     assert record["isa_reason"]
     assert "exact: every op" in done.stdout

@@ -188,7 +188,7 @@ void all_steps(Model& model) {
 std::vector<int> sink;  // outlives the count, so that no compiler leaves its memory out
 
 long allocations_of_steps(int threads, bool violate) {
-  sink = {};
+  sink = std::vector<int>();
   Model model(threads);
   model.point_outputs();
   all_steps(model);
