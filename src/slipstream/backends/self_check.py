@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from slipstream import _native
 from slipstream.backends._cpu_weights import CpuWeights
 from slipstream.backends.base import Step
-from slipstream.backends.cpu import CpuBackend, native_types
+from slipstream.backends.cpu import CpuBackend, CpuProgram, native_types
 from slipstream.dispatch.select import Plan
 from slipstream.dispatch.structure import matrices
 from slipstream.graph import Graph, GraphBuilder, RopeTable, Weight
 from slipstream.memory.attention import AttentionMemory
+from slipstream.options import KvType
 from slipstream.quants import QUANT_TYPES, SCALE_FIELDS, type_name
 
 Floats = NDArray[np.float32]
@@ -32,6 +33,7 @@ ROWS: Final = (1, 3, 8, 9)
 HEADS: Final = 4
 HEAD_DIM: Final = 64
 NORM: Final = "norm"
+ATTENTION: Final = "attention"
 
 
 def self_check(isa: str, *, against: str = "portable") -> str | None:
@@ -68,7 +70,7 @@ def _graph() -> Graph:
     g.output("rope neox", g.rope(x, heads, HEAD_DIM, RopeTable("neox", 32, frequencies)))
     query, key, value = (g.input(name, HEADS * HEAD_DIM) for name in ("query", "key", "value"))
     shape = {"heads": HEADS, "kv_heads": HEADS, "head_dim": HEAD_DIM}
-    g.output("attention", g.attention(query, key, value, layer=0, scale=0.125, **shape))
+    g.output(ATTENTION, g.attention(query, key, value, layer=0, scale=0.125, **shape))
     g.output("logits", g.add(x, y))
     return Graph(tuple(g.ops), "self-check", COLUMNS, COLUMNS, sum(ROWS))
 
@@ -77,15 +79,27 @@ def _results(isa: str, graph: Graph, blocks: Blocks) -> Iterator[tuple[str, byte
     """(what, bytes of the result) in a fixed order; keys of earlier steps are attended to."""
     backend = CpuBackend(isa, threads=1)
     weights = _weights(isa, blocks)
-    program = backend.compile(graph, weights, AttentionMemory(graph, sum(ROWS)))
+    every = frozenset(graph.outputs()) - {"logits"}
+    wanted: dict[KvType, frozenset[str]] = {"f16": every, "q8_0": frozenset({ATTENTION})}
+    for kv_type, names in wanted.items():
+        memory = AttentionMemory(graph, sum(ROWS), 1, kv_type)
+        program = backend.compile(graph, weights, memory)
+        for name, found in _steps(program, names):
+            yield name if kv_type == "f16" else f"{name}, keys in {kv_type}", found
+    yield from _sampling(isa)
+
+
+def _steps(program: CpuProgram, names: frozenset[str]) -> Iterator[tuple[str, bytes]]:
     sequence = program.memory.open()
-    names = frozenset(graph.outputs()) - {"logits"}
     for rows in ROWS:
         outputs = program.run(_step(sequence, rows, names))
         program.memory.commit(sequence, range(rows))
         yield f"add, rows {rows}", outputs.logits.tobytes()
         for name in sorted(names):
             yield f"{name}, rows {rows}", outputs.hidden[name].tobytes()
+
+
+def _sampling(isa: str) -> Iterator[tuple[str, bytes]]:
     row = _floats(COLUMNS, 99)
     yield "argmax", bytes(_native.argmax(row, isa).to_bytes(4, "little"))
     yield "log_sum_exp", np.float64(_native.log_sum_exp(row, isa)).tobytes()
