@@ -13,13 +13,14 @@ SLIPSTREAM_INLINE void weigh_block(const float* weights, const TileAddresses<Row
   for (int h = 0; h < Heads; ++h)
     for (int b = 0; b < Blocks; ++b) sum[h][b] = load(out + h * width + i + b * kLanes);
   for (int k = places.begin; k < places.end; ++k) {
-    F32x16 value[Blocks];
-    for (int b = 0; b < Blocks; ++b) value[b] = Row::load(values.row[k], i + b * kLanes);
-    if (Heads > 1)
-      for (F32x16& block : value) pin(block);
-    for (int h = 0; h < Heads; ++h) {
-      const F32x16 weight = set(weights[h * kSplitPositions + k]);
-      for (int b = 0; b < Blocks; ++b) sum[h][b] = fma(weight, value[b], sum[h][b]);
+    const float* weight = weights + k;
+    for (int b = 0; b < Blocks; ++b) {
+      F32x16 value = Row::load(values.row[k], i + b * kLanes);
+      if (Heads > 1) pin(value);
+      // Of three heads a weight is read again for each block: the registers are full of sums.
+      if (Heads > 2) asm("" : "+r"(weight));
+      for (int h = 0; h < Heads; ++h)
+        sum[h][b] = fma(set(weight[h * kSplitPositions]), value, sum[h][b]);
     }
   }
   for (int h = 0; h < Heads; ++h)

@@ -130,7 +130,7 @@ SLIPSTREAM_INLINE void prefetch_ahead(const AttentionTask& task, const uint16_t*
   for (int i = 0; i < bytes; i += 64) __builtin_prefetch(start + i);
 }
 
-// The rows of one tile's keys or values; places without a key name one that is there.
+// The rows of one tile's keys or values; places without a key name some row of the cache.
 template <class Row>
 struct TileAddresses {
   const typename Row::Element* row[kTileKeys];
@@ -144,11 +144,18 @@ SLIPSTREAM_INLINE TileAddresses<Row> addresses(const AttentionWork& work, const 
     return slot_address(task, base, key < run.identity ? key : task.tail[key - run.identity]);
   };
   TileAddresses<Row> found;
+  const int tile = run.keys.begin / kTileKeys * kTileKeys;
+  prefetch_ahead(task, base, tile);
+  if (run.keys.end <= run.identity) {  // a tile lies within a page
+    const uint16_t* start = slot_address(task, base, tile);
+    const size_t row = size_t(kv_row_halves(task.type, task.head_dim));
+    for (int place = 0; place < kTileKeys; ++place) found.row[place] = start + size_t(place) * row;
+    return found;
+  }
   const uint16_t* any = address(run.keys.begin);
   for (const uint16_t*& row : found.row) row = any;
   for (int key = run.keys.begin; key < run.keys.end; ++key)
     found.row[key % kTileKeys] = address(key);
-  prefetch_ahead(task, base, run.keys.begin / kTileKeys * kTileKeys);
   return found;
 }
 

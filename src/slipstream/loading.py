@@ -13,7 +13,7 @@ from slipstream.errors import ModelFileError, OptionError
 from slipstream.gguf import GGUFFile, open_gguf
 from slipstream.graph import Graph
 from slipstream.memory.attention import AttentionMemory
-from slipstream.memory.kv_types import row_halves
+from slipstream.memory.kv_types import require_kv_type
 from slipstream.models import build_graph
 from slipstream.options import EngineOptions, ModelOptions
 from slipstream.sampling import NumpyPrimitives, Primitives, default_primitives
@@ -62,8 +62,7 @@ def load_model(
     file = open_gguf(path)
     graph = fuse(build_graph(file))
     context = _context(options, graph)
-    for op in graph.attentions():
-        row_halves(options.kv_type, op.head_dim)  # refused before the weights are read
+    require_kv_type(graph, options.kv_type)
     backend = open_backend(options)
     with ThreadPoolExecutor(1) as beside:
         building = beside.submit(build_tokenizer, file.metadata)

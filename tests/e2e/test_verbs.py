@@ -21,7 +21,7 @@ DRAFTING = [
     *("--ngram-mod-n-min", "1", "--ngram-mod-n-max", "8"),
 ]
 
-BACKEND = {"backend", "isa", "isa_reason", "precision", "exact", "varying_ops", "notes"}
+BACKEND = {"backend", "isa", "kv_type", "isa_reason", "precision", "exact", "varying_ops", "notes"}
 
 
 def last_json(stdout: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import gguf
@@ -9,11 +10,15 @@ import numpy as np
 import pytest
 
 from builders import tiny_model
+from slipstream.cli.flags import add_flags, options
+from slipstream.cli.inspect import memory_plan
 from slipstream.errors import OptionError, UnsupportedError
+from slipstream.gguf import open_gguf
 from slipstream.graph import Graph, GraphBuilder
 from slipstream.loading import load_model
 from slipstream.memory.attention import AttentionMemory
 from slipstream.memory.kv_types import KV_TYPES, decode_rows, encode_rows, row_halves
+from slipstream.models import build_graph
 from slipstream.options import EngineOptions, ModelOptions, from_mapping
 
 HALF_STEP = 0.5 / 127 + 2.0**-11
@@ -72,6 +77,50 @@ def test_q8_0_pages_take_17_32nds_of_f16() -> None:
 def test_an_unknown_type_is_an_error() -> None:
     with pytest.raises(OptionError, match="f16, q8_0"):
         from_mapping(ModelOptions, {"model": "m", "kv_type": "q4_0"})
+
+
+def _chosen(*arguments: str) -> str:
+    parser = argparse.ArgumentParser()
+    add_flags(parser, ModelOptions)
+    return options(ModelOptions, parser.parse_args(["model", *arguments])).kv_type
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kv_type"),
+    [
+        ([], "f16"),
+        (["--kv-type", "q8_0"], "q8_0"),
+        (["-ctk", "q8_0", "-ctv", "q8_0"], "q8_0"),
+        (["--cache-type-k", "f16", "--cache-type-v", "f16"], "f16"),
+    ],
+)
+def test_flags(arguments: list[str], kv_type: str) -> None:
+    assert _chosen(*arguments) == kv_type
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--kv-type", "q4_0"],
+        ["-ctk", "q4_0", "-ctv", "q4_0"],
+        ["-ctk", "q8_0"],
+        ["-ctv", "q8_0"],
+        ["-ctk", "q8_0", "-ctv", "f16"],
+        ["--kv-type", "q8_0", "-ctk", "q8_0", "-ctv", "q8_0"],
+    ],
+)
+def test_flags_that_are_refused(arguments: list[str]) -> None:
+    with pytest.raises(OptionError):
+        _chosen(*arguments)
+
+
+def test_inspect_plans_memory_by_type(tmp_path: Path) -> None:
+    path = tiny_model(tmp_path / "tiny.gguf", "llama", head_dim=64)
+    with open_gguf(path) as file:
+        graph = build_graph(file)
+        plans = [memory_plan(graph, file, 64, kv_type) for kv_type in KV_TYPES]
+    assert [plan["kv_type"] for plan in plans] == list(KV_TYPES)
+    assert plans[1]["key_value_bytes"] * 32 == plans[0]["key_value_bytes"] * 17
 
 
 def test_a_model_with_ragged_heads_is_refused_before_it_is_read(tmp_path: Path) -> None:

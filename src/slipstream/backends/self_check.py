@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from slipstream import _native
 from slipstream.backends._cpu_weights import CpuWeights
-from slipstream.backends.base import Outputs, Step
+from slipstream.backends.base import Step
 from slipstream.backends.cpu import CpuBackend, native_types
 from slipstream.dispatch.select import Plan
 from slipstream.dispatch.structure import matrices
 from slipstream.graph import Graph, GraphBuilder, RopeTable, Value, Weight
 from slipstream.memory.attention import AttentionMemory
+from slipstream.options import KvType
 from slipstream.quants import QUANT_TYPES, SCALE_FIELDS, type_name
 
 Floats = NDArray[np.float32]
@@ -33,6 +34,7 @@ PLANE_ROWS: Final = (9,)  # 18 to the kernels: a group of several passes, and on
 HEADS: Final = 4
 HEAD_DIM: Final = 64
 NORM: Final = "norm"
+ATTENTION: Final = "attention"
 
 
 def self_check(isa: str, *, against: str = "portable") -> str | None:
@@ -82,7 +84,7 @@ def _whole_graph() -> Graph:
     g.output("rope neox", g.rope(x, heads, HEAD_DIM, RopeTable("neox", 32, frequencies)))
     query, key, value = (g.input(name, HEADS * HEAD_DIM) for name in ("query", "key", "value"))
     shape = {"heads": HEADS, "kv_heads": HEADS, "head_dim": HEAD_DIM}
-    g.output("attention", g.attention(query, key, value, layer=0, scale=0.125, **shape))
+    g.output(ATTENTION, g.attention(query, key, value, layer=0, scale=0.125, **shape))
     g.output("logits", g.add(x, y))
     return Graph(tuple(g.ops), "self-check", COLUMNS, COLUMNS, sum(ROWS))
 
@@ -90,33 +92,45 @@ def _whole_graph() -> Graph:
 def _results(isa: str, graph: Graph, blocks: Blocks) -> Iterator[tuple[str, bytes]]:
     """(what, bytes of the result) in a fixed order; keys of earlier steps are attended to."""
     weights = _weights(isa, blocks)
-    for rows, outputs in _passes(isa, graph, weights, ROWS):
-        yield f"add, rows {rows}", outputs.logits.tobytes()
+    every = frozenset(graph.outputs()) - {"logits"}
+    yield from _steps(isa, graph, weights, ROWS, every)
+    kept = _steps(isa, graph, weights, ROWS, frozenset({ATTENTION}), "q8_0")
+    yield from ((f"{name}, keys in q8_0", found) for name, found in kept)
+    weights.plan = Plan(isa, (), "a16")
+    products = _product_graph()
+    names = frozenset(products.outputs()) - {"logits"}
+    planes = _steps(isa, products, weights, PLANE_ROWS, names)
+    yield from ((f"{name} at a16", found) for name, found in planes)
+    yield from _sampling(isa)
+
+
+def _steps(
+    isa: str,
+    graph: Graph,
+    weights: CpuWeights,
+    counts: Sequence[int],
+    names: frozenset[str],
+    kv_type: KvType = "f16",
+) -> Iterator[tuple[str, bytes]]:
+    """What the steps of one sequence give, each committed before the next."""
+    backend = CpuBackend(isa, threads=1)
+    program = backend.compile(graph, weights, AttentionMemory(graph, sum(ROWS), 1, kv_type))
+    sequence = program.memory.open()
+    for rows in counts:
+        outputs = program.run(_step(sequence, rows, names))
+        program.memory.commit(sequence, range(rows))
+        yield f"logits, rows {rows}", outputs.logits.tobytes()
         for name in sorted(outputs.hidden):
             yield f"{name}, rows {rows}", outputs.hidden[name].tobytes()
-    weights.plan = Plan(isa, (), "a16")
-    for rows, outputs in _passes(isa, _product_graph(), weights, PLANE_ROWS):
-        for name in sorted(outputs.hidden):
-            yield f"{name} at a16, rows {rows}", outputs.hidden[name].tobytes()
+
+
+def _sampling(isa: str) -> Iterator[tuple[str, bytes]]:
     row = _floats(COLUMNS, 99)
     yield "argmax", bytes(_native.argmax(row, isa).to_bytes(4, "little"))
     yield "log_sum_exp", np.float64(_native.log_sum_exp(row, isa)).tobytes()
     for index in range(4):
         token = _native.sample(row, 0.7, 40, 0.9, 0.01, 5, index, isa)
         yield f"sample {index}", token.to_bytes(4, "little")
-
-
-def _passes(
-    isa: str, graph: Graph, weights: CpuWeights, counts: Sequence[int]
-) -> Iterator[tuple[int, Outputs]]:
-    """Steps of a sequence, committed, with the row count of each."""
-    backend = CpuBackend(isa, threads=1)
-    program = backend.compile(graph, weights, AttentionMemory(graph, sum(ROWS)))
-    sequence = program.memory.open()
-    names = frozenset(graph.outputs()) - {"logits"}
-    for rows in counts:
-        yield rows, program.run(_step(sequence, rows, names))
-        program.memory.commit(sequence, range(rows))
 
 
 def _weights(isa: str, blocks: Blocks) -> CpuWeights:

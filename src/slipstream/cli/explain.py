@@ -68,9 +68,13 @@ def _predict(
     model_options: ModelOptions, classes: Sequence[RowClass], policy: str
 ) -> tuple[frozenset[str], dict[str, Any]]:
     """Print the plan; returns the paths it names (none for NumPy) and the record."""
+    from slipstream.memory.kv_types import require_kv_type
+
     graph = _graph(model_options.model)
+    require_kv_type(graph, model_options.kv_type)
+    kept = {"kv_type": model_options.kv_type}
     if model_options.backend == "reference":
-        return frozenset(), _reference(model_options.model, graph)
+        return frozenset(), kept | _reference(model_options.model, graph)
     from slipstream.backends.base import varying_ops
     from slipstream.backends.cpu import CpuBackend, cpu_level, native_types
     from slipstream.cli.plan_groups import group_choices
@@ -95,7 +99,7 @@ def _predict(
     rest = {"exact": not varying, "varying_ops": varying, "notes": plan.notes()}
     rows = [group.to_mapping() for group in groups]
     paths = frozenset(f"{row.kernel}/{row.rows.name}" for row in choices if row.kernel)
-    return paths, head | rest | {"rows": rows, "observed": None, "huge_pages": None}
+    return paths, kept | head | rest | {"rows": rows, "observed": None, "huge_pages": None}
 
 
 def _reference(model: str, graph: Graph) -> dict[str, Any]:

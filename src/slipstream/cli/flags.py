@@ -25,6 +25,8 @@ Options = TypeVar("Options", bound=msgspec.Struct)
 # Spellings of design.md section 7 beside the option's own name and llama.cpp's.
 _SHORT = {"max_tokens": "-n", "context": "-c", "threads": "-t"}
 _FLAG_NAMES = {"type": "spec"}
+# Options that llama.cpp splits in two flags, which must be equal here.
+_HALVES = {"kv_type": (("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v"))}
 _VALUE_NAMES = {int: "N", float: "X", str: "TEXT", tuple: "TEXT", dict: "ID=X"}
 _CONVERSIONS: dict[type, Callable[[str], Any]] = {int: int, float: float}
 
@@ -49,6 +51,7 @@ def add_flags(
             else:
                 default = changed.get(option.name, option.default)
                 _add_flag(group, replace(option, default=default))
+                _add_halves(group, option)
     parser.set_defaults(**changed)
 
 
@@ -68,7 +71,7 @@ def options(
     """
     given: dict[str, Any] = {}
     for option in describe(struct):
-        value = getattr(arguments, option.name, None)
+        value = _given(option, arguments)
         if value is not None:
             given[option.name] = _value(option, value)
             _check_choice(option, given[option.name])
@@ -82,6 +85,23 @@ def options(
         raise OptionError(
             _as_flags(error.expected, names), error.found, _as_flags(error.remedy, names)
         ) from None
+
+
+def _given(option: OptionInfo, arguments: argparse.Namespace) -> Any:
+    """The value of an option's own flag, or the equal values of its halves; None = not given."""
+    value = getattr(arguments, option.name, None)
+    flags = [names[0] for names in _HALVES.get(option.name, ())]
+    halves = [getattr(arguments, flag, None) for flag in flags]
+    if all(half is None for half in halves):
+        return value
+    if value is not None or len(set(halves)) > 1:
+        given = [f"`{name} {half}`" for name, half in zip(flags, halves, strict=True) if half]
+        raise OptionError(
+            f"{' and '.join(f'`{flag}`' for flag in flags)} with the same type",
+            " and ".join([*given, *([f"`{_long(option.name)} {value}`"] if value else [])]),
+            f"Use `{_long(option.name)}`: keys and values are kept alike.",
+        )
+    return halves[0]
 
 
 def _check_choice(option: OptionInfo, value: Any) -> None:
@@ -107,6 +127,14 @@ def _add_flag(group: Any, option: OptionInfo) -> None:
     else:
         extra = {"metavar": _value_name(option)}
     group.add_argument(*short, *long, dest=option.name, help=_help(option, long[1:]), **extra)
+
+
+def _add_halves(group: Any, option: OptionInfo) -> None:
+    for names in _HALVES.get(option.name, ()):
+        help_text = (
+            f"llama.cpp's spelling; both must be given, and be equal (see {_long(option.name)})"
+        )
+        group.add_argument(*names, dest=names[0], metavar=_value_name(option), help=help_text)
 
 
 def _long(name: str) -> str:

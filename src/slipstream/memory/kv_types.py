@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.errors import UnsupportedError
+from slipstream.graph import Graph
 from slipstream.options import KvType
 
 KV_TYPES: Final[tuple[KvType, ...]] = get_args(KvType)
@@ -41,6 +42,16 @@ def row_halves(kv_type: KvType, head_dim: int) -> int:
             "Keep keys and values in f16.",
         )
     return head_dim // BLOCK_ELEMENTS * BLOCK_HALVES
+
+
+def require_kv_type(graph: Graph, kv_type: KvType) -> None:
+    """Refuse a type that the graph's keys do not fit, before anything is loaded.
+
+    Raises:
+        UnsupportedError: the length of a head is no multiple of the type's block.
+    """
+    for op in graph.attentions():
+        row_halves(kv_type, op.head_dim)
 
 
 def encode_rows(x: Floats, kv_type: KvType) -> Rows:

@@ -1,0 +1,102 @@
+// Cutting the attention of a sub-batch into items: spans of rows, and runs of their splits.
+#include <algorithm>
+#include <new>
+
+#include "executor.hh"
+
+namespace slipstream {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+// Items of an attention phase per thread, so that threads end together.
+constexpr int kItemsPerThread = 8;
+
+// The splits of 256 logical positions in which rows have keys: first .. last.
+struct Splits {
+  int first, last;
+  int count() const { return last - first + 1; }
+};
+
+Splits splits_of(const Rows& rows, int first, int last, int window) {
+  Splits splits{first_key(rows.positions[first], window), 0};
+  for (int row = first; row < last; ++row) {
+    splits.first = std::min(splits.first, first_key(rows.positions[row], window));
+    splits.last = std::max(splits.last, rows.positions[row]);
+  }
+  return {splits.first / kSplitPositions, splits.last / kSplitPositions};
+}
+
+}  // namespace
+
+// Rows of one sequence in near-equal spans, then the splits of each span in runs.
+void Executor::cut_spans() {
+  const Rows& rows = frame_.rows;
+  for (size_t group = 0; group < frame_.spans.size(); ++group) {
+    frame_.spans[group].clear();
+    frame_.runs[group] = 0;
+    if (program_.group_windows[group] < 0) continue;
+    int64_t work = 0;
+    for (int row = 0; row < rows.count; ++row) {
+      work += splits_of(rows, row, row + 1, program_.group_windows[group]).count();
+    }
+    work *= frame_.groups[group].kv_heads;
+    const int64_t fair = work / (kItemsPerThread * pool_->threads());
+    const int most = static_cast<int>(std::clamp<int64_t>(fair, 1, kSpanRows));
+    for (int start = 0, end = 0; start < rows.count; start = end) {
+      while (end < rows.count && rows.table[end] == rows.table[start]) ++end;
+      cut_rows(group, start, end, most);
+    }
+    cut_runs(group);
+  }
+  size_t parts = 0;
+  for (size_t group = 0; group < frame_.spans.size(); ++group) {
+    size_t floats = 0;
+    for (Span& span : frame_.spans[group]) {
+      if (span.runs == 1) continue;
+      span.parts = floats;
+      floats += program_.part_floats(group, span.count) * span.splits;
+    }
+    parts = std::max(parts, floats);
+  }
+  reserve_parts(parts);
+}
+
+void Executor::cut_rows(size_t group, int start, int end, int most) {
+  const int length = end - start;
+  const int pieces = (length + most - 1) / most;
+  for (int piece = 0; piece < pieces; ++piece) {
+    const int first = start + length * piece / pieces;
+    const int last = start + length * (piece + 1) / pieces;
+    const Splits splits = splits_of(frame_.rows, first, last, program_.group_windows[group]);
+    frame_.spans[group].push_back(
+        {first, last - first, splits.first, splits.count(), 1, 0, 0});
+  }
+}
+
+// No run is much more than the share of an item, where a span's splits allow it.
+void Executor::cut_runs(size_t group) {
+  int64_t work = 0;
+  for (const Span& span : frame_.spans[group]) work += int64_t{span.splits} * span.count;
+  work *= frame_.groups[group].kv_heads;
+  const int64_t share = std::max<int64_t>(work / (kItemsPerThread * pool_->threads()), 1);
+  int& runs = frame_.runs[group];
+  for (Span& span : frame_.spans[group]) {
+    const int64_t wanted = (int64_t{span.splits} * span.count + share - 1) / share;
+    span.runs = static_cast<int>(std::clamp<int64_t>(wanted, 1, span.splits));
+    span.first_run = runs;
+    runs += span.runs;
+  }
+}
+
+void Executor::reserve_parts(size_t floats) {
+  if (floats <= parts_floats_) return;
+  const size_t wanted = std::max(floats, 2 * parts_floats_);
+  auto* made = static_cast<float*>(::operator new(sizeof(float) * wanted, kAlignment));
+  if (frame_.parts != nullptr) ::operator delete(frame_.parts, kAlignment);
+  frame_.parts = made;
+  workspace_bytes_ += sizeof(float) * (wanted - parts_floats_);
+  parts_floats_ = wanted;
+}
+
+}  // namespace slipstream
