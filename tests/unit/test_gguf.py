@@ -229,10 +229,10 @@ def test_integers_beyond_64_signed_bits_are_refused(tmp_path: Path) -> None:
 
 
 def test_unsupported_types_are_listed_but_not_used(tmp_path: Path) -> None:
-    path = write_gguf(tmp_path / "t.gguf", {}, {"odd": Tensor(10, (256, 2), bytes(168))})
+    path = write_gguf(tmp_path / "t.gguf", {}, {"odd": Tensor(16, (256, 2), bytes(132))})
     with open_gguf(path) as file:
-        assert file.tensors["odd"].nbytes == 168
-        with pytest.raises(UnsupportedError, match=r"'odd'.*q4_k.*q2_k \(id 10\)"):
+        assert file.tensors["odd"].nbytes == 132
+        with pytest.raises(UnsupportedError, match=r"'odd'.*q4_k.*iq2_xxs \(id 16\)"):
             file.data("odd")
 
 

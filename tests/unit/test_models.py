@@ -260,10 +260,10 @@ def test_expert_tensor_is_refused(tmp_path: Path) -> None:
 
 def test_tensor_type_is_refused_with_its_name(tmp_path: Path) -> None:
     def retype(tensors: dict[str, Tensor]) -> None:
-        bytes_of_q2_k = 84 * 128
-        tensors["blk.0.ffn_up.weight"] = Tensor(10, (256, 128), bytes(bytes_of_q2_k))
+        bytes_of_iq2_xxs = 66 * 128
+        tensors["blk.0.ffn_up.weight"] = Tensor(16, (256, 128), bytes(bytes_of_iq2_xxs))
 
-    with pytest.raises(UnsupportedError, match="q2_k"):
+    with pytest.raises(UnsupportedError, match="iq2_xxs"):
         build_changed(tmp_path, retype)
 
 

@@ -48,7 +48,7 @@ def nibble_halves(packed: Bytes) -> Bytes:
 def bit_pairs(packed: Bytes) -> Bytes:
     """``[..., n]`` bytes -> ``[..., 4, n]``: all bits 0-1, then bits 2-3, 4-5 and 6-7."""
     shifts = np.arange(0, 8, 2, dtype=np.uint8)
-    return packed[..., None, :] >> shifts[:, None] & 3
+    return packed[..., None, :] >> shifts[:, None] & np.uint8(3)
 
 
 def bits_of_word(packed: Bytes) -> Bytes:
