@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -172,18 +173,17 @@ def product_costs(
 def _samples(
     products: _Products, rows: Sequence[int], budget_s: float
 ) -> dict[int, list[tuple[float, float]]]:
-    """Rounds in mirrored order until the time is over, three of them if they take less than four
-    times as long."""
+    """Rounds in mirrored order for the budget; the fewest rounds may take some overtime."""
     samples: dict[int, list[tuple[float, float]]] = {r: [] for r in rows}
     products.seconds(max(rows))
-    order, begin, rounds = list(rows), time.perf_counter(), 0
-    while rounds == 0 or time.perf_counter() - begin < budget_s * (
-        _OVERTIME if rounds < _FEWEST_ROUNDS else 1
-    ):
+    order, begin = list(rows), time.perf_counter()
+    for number in itertools.count(1):
         for r in order:
             samples[r].append(products.seconds(r))
         order.reverse()
-        rounds += 1
+        allowed = budget_s * (_OVERTIME if number < _FEWEST_ROUNDS else 1)
+        if time.perf_counter() - begin >= allowed:
+            break
     return samples
 
 
