@@ -40,9 +40,10 @@ struct Block32 {
     UNROLL for (int r = 0; r < kRows; ++r) sums[r] = Isa::load_floats(tile + r * kStripRows);
     for (int b = first; b < last; ++b, x += step) {
       const uint8_t* planes = strip + Layout::code_offset(b);
-      prefetch_group<Isa, typename Type::Codec>(planes);
+      const auto group = Source(shared).group(b - first);
+      group.template prefetch<Isa, typename Type::Codec>(planes);
       typename Isa::Wide integers[kRows];
-      Type::template integer_sums<Isa>(planes, Source(shared).group(b - first), x, integers);
+      Type::template integer_sums<Isa>(planes, group, x, integers);
       add_scaled_block<Isa>(strip + Layout::scale_offset(b), x, integers, sums);
     }
     UNROLL for (int r = 0; r < kRows; ++r) Isa::store_floats(tile + r * kStripRows, sums[r]);

@@ -11,16 +11,26 @@ INLINE void prefetch_group(const uint8_t* planes) {
   }
 }
 
-// Where a pass takes the codes of a group from, step by step. With several passes over a chunk the
-// first one leaves the unpacked codes in a buffer in the first-level cache for the others.
-constexpr size_t kSharedGroupBytes = size_t{kGroupSteps} * kPlaneBytes;
+// Where a pass takes the codes and the scales of a group from. With several passes over a chunk the
+// first one leaves them, unpacked, in a buffer in the first-level cache for the others. A group
+// there: the codes of its eight steps, then up to two scales.
+constexpr int kSharedScales = 2;
+constexpr size_t kSharedGroupBytes = size_t{kGroupSteps + kSharedScales} * kPlaneBytes;
 
 struct PackedCodes {
   explicit PackedCodes(uint8_t*) {}
   INLINE PackedCodes group(int) const { return *this; }
+  template <class Isa, class Codec>
+  INLINE void prefetch(const uint8_t* planes) const {
+    prefetch_group<Isa, Codec>(planes);
+  }
   template <class Isa, class Codec, int kStep>
   INLINE typename Isa::Bytes step(const uint8_t* planes) const {
     return Codec::template unpack<Isa, kStep>(planes);
+  }
+  template <class Isa, int kIndex, class Function>
+  INLINE typename Isa::Scale scale(Function make) const {
+    return make();
   }
 };
 
@@ -29,11 +39,21 @@ struct SharingCodes {
   INLINE SharingCodes group(int index) const {
     return SharingCodes(shared + index * kSharedGroupBytes);
   }
+  template <class Isa, class Codec>
+  INLINE void prefetch(const uint8_t* planes) const {
+    prefetch_group<Isa, Codec>(planes);
+  }
   template <class Isa, class Codec, int kStep>
   INLINE typename Isa::Bytes step(const uint8_t* planes) const {
     const auto codes = Codec::template unpack<Isa, kStep>(planes);
     Isa::store(shared + kStep * kPlaneBytes, codes);
     return codes;
+  }
+  template <class Isa, int kIndex, class Function>
+  INLINE typename Isa::Scale scale(Function make) const {
+    const auto made = make();
+    Isa::store_scale(shared + (kGroupSteps + kIndex) * kPlaneBytes, made);
+    return made;
   }
   uint8_t* shared;
 };
@@ -43,9 +63,15 @@ struct SharedCodes {
   INLINE SharedCodes group(int index) const {
     return SharedCodes(shared + index * kSharedGroupBytes);
   }
+  template <class Isa, class Codec>
+  INLINE void prefetch(const uint8_t*) const {}
   template <class Isa, class Codec, int kStep>
   INLINE typename Isa::Bytes step(const uint8_t*) const {
     return Isa::load(shared + kStep * kPlaneBytes);
+  }
+  template <class Isa, int kIndex, class Function>
+  INLINE typename Isa::Scale scale(Function) const {
+    return Isa::load_scale(shared + (kGroupSteps + kIndex) * kPlaneBytes);
   }
   const uint8_t* shared;
 };

@@ -69,12 +69,14 @@ struct KQuant {
                                      typename Isa::Wide (&out)[kRows]) {
     ROLLED for (int g = 0; g < 4; ++g) {
       const uint8_t* planes = block + group_offset(kFirst + g);
-      prefetch_group<Isa, typename Type::Codec>(planes);
+      const auto group = source.group(kFirst + g);
+      group.template prefetch<Isa, typename Type::Codec>(planes);
       typename Isa::Narrow sums[kRows];
       UNROLL for (int r = 0; r < kRows; ++r) sums[r] = Type::template start<Isa>(x[r], kFirst + g);
       add_steps<Isa, typename Type::Codec, 0, kGroupSteps>(
-          planes, source.group(kFirst + g), x->codes + (kFirst + g) * 32, sizeof(Activation), sums);
-      const auto scale = Isa::unsigned_scale(scales, g);
+          planes, group, x->codes + (kFirst + g) * 32, sizeof(Activation), sums);
+      const auto scale = group.template scale<Isa, 0>(
+          [&] { return Isa::unsigned_scale(scales, g); });
       UNROLL for (int r = 0; r < kRows; ++r) out[r] = Isa::add_scaled(out[r], sums[r], scale);
     }
   }

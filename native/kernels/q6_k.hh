@@ -56,9 +56,10 @@ struct Q6_K {
     ROLLED for (int pair = 0; pair < 8; ++pair) {
       const uint8_t* planes = body + pair_offset(pair);
       const auto scales = Isa::load(body + pair / 2 * kPlaneBytes);
-      prefetch_group<Isa, Codec>(planes);
-      add_group<Isa, 0>(planes, source.group(pair), scales, pair, x, out);
-      add_group<Isa, 1>(planes, source.group(pair), scales, pair, x, out);
+      const auto group = source.group(pair);
+      group.template prefetch<Isa, Codec>(planes);
+      add_group<Isa, 0>(planes, group, scales, pair, x, out);
+      add_group<Isa, 1>(planes, group, scales, pair, x, out);
     }
   }
 
@@ -71,7 +72,8 @@ struct Q6_K {
     }
     add_steps<Isa, Codec, 4 * kOdd, 4>(planes, source, x->codes + 32 * pair, sizeof(Activation),
                                        sums);
-    const auto scale = Isa::signed_scale(scales, pair % 2 * 2 + kOdd);
+    const auto scale = source.template scale<Isa, kOdd>(
+        [&] { return Isa::signed_scale(scales, pair % 2 * 2 + kOdd); });
     UNROLL for (int r = 0; r < kRows; ++r) out[r] = Isa::add_scaled(out[r], sums[r], scale);
   }
 

@@ -125,7 +125,7 @@ class Expanded:
 
 
 PASS_ROWS: Final[Mapping[str, tuple[int, int, int]]] = MappingProxyType(
-    {"portable": (2, 2, 2), "avx2": (6, 4, 3), "avx512": (8, 8, 8)}
+    {"portable": (2, 2, 2), "avx2": (6, 4, 6), "avx512": (8, 8, 8)}
 )
 """Most rows of a pass (native/isa/dot_*.hh): alone, among several, of a float type."""
 
