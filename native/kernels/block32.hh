@@ -31,6 +31,7 @@ struct Block32 {
   using Activation = ActivationBlock32;
   static constexpr int kBlockElements = 32;
   static constexpr int kChunkBlocks = 16;
+  static constexpr int kSharedGroupBytes = shared_group_bytes(0);
 
   template <class Isa, class Source, int kRows>
   static void multiply_blocks(const uint8_t* strip, int first, int last, const Activation* x,
@@ -40,7 +41,7 @@ struct Block32 {
     UNROLL for (int r = 0; r < kRows; ++r) sums[r] = Isa::load_floats(tile + r * kStripRows);
     for (int b = first; b < last; ++b, x += step) {
       const uint8_t* planes = strip + Layout::code_offset(b);
-      const auto group = Source(shared).group(b - first);
+      const auto group = Source(shared).at((b - first) * kSharedGroupBytes);
       group.template prefetch<Isa, typename Type::Codec>(planes);
       typename Isa::Wide integers[kRows];
       Type::template integer_sums<Isa>(planes, group, x, integers);

@@ -13,13 +13,12 @@ INLINE void prefetch_group(const uint8_t* planes) {
 
 // Where a pass takes the codes and the scales of a group from. With several passes over a chunk the
 // first one leaves them, unpacked, in a buffer in the first-level cache for the others. A group
-// there: the codes of its eight steps, then up to two scales.
-constexpr int kSharedScales = 2;
-constexpr size_t kSharedGroupBytes = size_t{kGroupSteps + kSharedScales} * kPlaneBytes;
+// there: the codes of its eight steps, then its scales.
+constexpr int shared_group_bytes(int scales) { return (kGroupSteps + scales) * kPlaneBytes; }
 
 struct PackedCodes {
   explicit PackedCodes(uint8_t*) {}
-  INLINE PackedCodes group(int) const { return *this; }
+  INLINE PackedCodes at(int) const { return *this; }
   template <class Isa, class Codec>
   INLINE void prefetch(const uint8_t* planes) const {
     prefetch_group<Isa, Codec>(planes);
@@ -36,9 +35,7 @@ struct PackedCodes {
 
 struct SharingCodes {
   explicit SharingCodes(uint8_t* buffer) : shared(buffer) {}
-  INLINE SharingCodes group(int index) const {
-    return SharingCodes(shared + index * kSharedGroupBytes);
-  }
+  INLINE SharingCodes at(int offset) const { return SharingCodes(shared + offset); }
   template <class Isa, class Codec>
   INLINE void prefetch(const uint8_t* planes) const {
     prefetch_group<Isa, Codec>(planes);
@@ -60,9 +57,7 @@ struct SharingCodes {
 
 struct SharedCodes {
   explicit SharedCodes(const uint8_t* buffer) : shared(buffer) {}
-  INLINE SharedCodes group(int index) const {
-    return SharedCodes(shared + index * kSharedGroupBytes);
-  }
+  INLINE SharedCodes at(int offset) const { return SharedCodes(shared + offset); }
   template <class Isa, class Codec>
   INLINE void prefetch(const uint8_t*) const {}
   template <class Isa, class Codec, int kStep>

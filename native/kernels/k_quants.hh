@@ -32,6 +32,7 @@ struct KQuant {
   using Activation = ActivationBlock256;
   static constexpr int kBlockElements = 256;
   static constexpr int kChunkBlocks = 2;
+  static constexpr int kSharedGroupBytes = shared_group_bytes(1);
 
   static INLINE size_t block_offset(int block) {
     return block * size_t{kKQuantHeaderBytes + 8 * Type::Codec::kPlanes * kPlaneBytes};
@@ -48,7 +49,7 @@ struct KQuant {
     for (int b = first; b < last; ++b, x += step) {
       const uint8_t* block = strip + block_offset(b);
       typename Isa::Wide integers[kRows];
-      scaled_group_sums<Isa>(block, Source(shared).group((b - first) * 8), x, integers);
+      scaled_group_sums<Isa>(block, Source(shared).at((b - first) * 8 * kSharedGroupBytes), x, integers);
       add_block<Isa>(block, x, integers, sums);
     }
     UNROLL for (int r = 0; r < kRows; ++r) Isa::store_floats(tile + r * kStripRows, sums[r]);
@@ -69,7 +70,7 @@ struct KQuant {
                                      typename Isa::Wide (&out)[kRows]) {
     ROLLED for (int g = 0; g < 4; ++g) {
       const uint8_t* planes = block + group_offset(kFirst + g);
-      const auto group = source.group(kFirst + g);
+      const auto group = source.at((kFirst + g) * kSharedGroupBytes);
       group.template prefetch<Isa, typename Type::Codec>(planes);
       typename Isa::Narrow sums[kRows];
       UNROLL for (int r = 0; r < kRows; ++r) sums[r] = Type::template start<Isa>(x[r], kFirst + g);

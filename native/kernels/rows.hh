@@ -67,7 +67,7 @@ template <class Isa, class Type>
 INLINE void multiply_chunks(const uint8_t* strip, int blocks, const typename Type::Activation* x,
                             int rows, float* tile) {
   constexpr bool kShares = shares_codes<Isa, Type>(kManyPasses);
-  constexpr int kChunkBytes = Type::kChunkBlocks * Type::kBlockElements / 32 * kSharedGroupBytes;
+  constexpr int kChunkBytes = Type::kChunkBlocks * Type::kBlockElements / 32 * Type::kSharedGroupBytes;
   alignas(64) uint8_t shared[kShares ? kChunkBytes : 1];
   const int passes = count_passes<Isa>(rows);
   for (int first = 0; first < blocks; first += Type::kChunkBlocks) {
