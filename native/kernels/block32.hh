@@ -42,7 +42,7 @@ struct Block32 {
     for (int b = first; b < last; ++b, x += step) {
       const uint8_t* planes = strip + Layout::code_offset(b);
       const auto group = Source(shared).at((b - first) * kSharedGroupBytes);
-      group.template prefetch<Isa, typename Type::Codec>(planes);
+      prefetch_group<Isa, typename Type::Codec>(planes);
       typename Isa::Wide integers[kRows];
       Type::template integer_sums<Isa>(planes, group, x, integers);
       add_scaled_block<Isa>(strip + Layout::scale_offset(b), x, integers, sums);

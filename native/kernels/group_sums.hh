@@ -19,10 +19,6 @@ constexpr int shared_group_bytes(int scales) { return (kGroupSteps + scales) * k
 struct PackedCodes {
   explicit PackedCodes(uint8_t*) {}
   INLINE PackedCodes at(int) const { return *this; }
-  template <class Isa, class Codec>
-  INLINE void prefetch(const uint8_t* planes) const {
-    prefetch_group<Isa, Codec>(planes);
-  }
   template <class Isa, class Codec, int kStep>
   INLINE typename Isa::Bytes step(const uint8_t* planes) const {
     return Codec::template unpack<Isa, kStep>(planes);
@@ -36,10 +32,6 @@ struct PackedCodes {
 struct SharingCodes {
   explicit SharingCodes(uint8_t* buffer) : shared(buffer) {}
   INLINE SharingCodes at(int offset) const { return SharingCodes(shared + offset); }
-  template <class Isa, class Codec>
-  INLINE void prefetch(const uint8_t* planes) const {
-    prefetch_group<Isa, Codec>(planes);
-  }
   template <class Isa, class Codec, int kStep>
   INLINE typename Isa::Bytes step(const uint8_t* planes) const {
     const auto codes = Codec::template unpack<Isa, kStep>(planes);
@@ -58,8 +50,6 @@ struct SharingCodes {
 struct SharedCodes {
   explicit SharedCodes(const uint8_t* buffer) : shared(buffer) {}
   INLINE SharedCodes at(int offset) const { return SharedCodes(shared + offset); }
-  template <class Isa, class Codec>
-  INLINE void prefetch(const uint8_t*) const {}
   template <class Isa, class Codec, int kStep>
   INLINE typename Isa::Bytes step(const uint8_t*) const {
     return Isa::load(shared + kStep * kPlaneBytes);

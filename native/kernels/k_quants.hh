@@ -71,7 +71,7 @@ struct KQuant {
     ROLLED for (int g = 0; g < 4; ++g) {
       const uint8_t* planes = block + group_offset(kFirst + g);
       const auto group = source.at((kFirst + g) * kSharedGroupBytes);
-      group.template prefetch<Isa, typename Type::Codec>(planes);
+      prefetch_group<Isa, typename Type::Codec>(planes);
       typename Isa::Narrow sums[kRows];
       UNROLL for (int r = 0; r < kRows; ++r) sums[r] = Type::template start<Isa>(x[r], kFirst + g);
       add_steps<Isa, typename Type::Codec, 0, kGroupSteps>(

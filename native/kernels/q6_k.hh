@@ -58,7 +58,7 @@ struct Q6_K {
       const uint8_t* planes = body + pair_offset(pair);
       const auto scales = Isa::load(body + pair / 2 * kPlaneBytes);
       const auto group = source.at(pair * kSharedGroupBytes);
-      group.template prefetch<Isa, Codec>(planes);
+      prefetch_group<Isa, Codec>(planes);
       add_group<Isa, 0>(planes, group, scales, pair, x, out);
       add_group<Isa, 1>(planes, group, scales, pair, x, out);
     }
