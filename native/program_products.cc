@@ -33,6 +33,16 @@ int Program::prepared(int x, const Matrix& weight) {
   return made;
 }
 
+// Types without blocks have one kernel at every row count.
+int Program::product_node(WeightType type, std::vector<int> reads, int writes, RowSet set) {
+  const WeightTraits& traits = *weight_traits(type);
+  const int made = node(path(std::string("matmul/") + traits.name), std::move(reads), writes, set);
+  if (traits.block_elements > 1) {
+    nodes[made].many = path(std::string("matmul_many/") + traits.name);
+  }
+  return made;
+}
+
 Product Program::product(const Member& member, int x) {
   const RowSet set = buffers[check_value(x, "x")].set;
   const int rows = member.weight->rows;
@@ -43,8 +53,7 @@ Product Program::product(const Member& member, int x) {
   std::vector<int> reads{activations};
   if (member.residual >= 0) reads.push_back(check_read(member.residual, rows, "residual"));
   check_write(member.out, rows, set);
-  const std::string label = std::string("matmul/") + weight_traits(member.weight->type)->name;
-  const int made = node(path(label), reads, member.out, set);
+  const int made = product_node(member.weight->type, reads, member.out, set);
   return {made, member.out, member.weight, activations, member.bias, member.residual};
 }
 
@@ -74,8 +83,7 @@ void Program::gated_linear(int out, int x, std::shared_ptr<const Matrix> gate,
   made.up_activations = up_activations;
   made.activation = activation;
   nodes[made.node].reads.push_back(up_activations);
-  const std::string label = std::string("matmul/") + weight_traits(up->type)->name;
-  made.up_node = node(path(label), {up_activations}, out, buffers[x].set);
+  made.up_node = product_node(up->type, {up_activations}, out, buffers[x].set);
   std::vector<Product> products;
   products.push_back(std::move(made));
   place_products(buffers[x].set, std::move(products));
