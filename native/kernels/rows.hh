@@ -29,56 +29,43 @@ INLINE PassFunction<typename Type::Activation> pass_of(int rows,
   return table[rows - 1];
 }
 
-// Whether `passes` passes over a chunk share its codes: where unpacking once costs less than it
-// saves. Codes of eight bits need none; two passes over codes of four bits save too little.
+// Whether several passes over a chunk share its codes: where unpacking once costs less than it
+// saves. Codes of eight bits need none; those of four bits save too little in two short passes.
 template <class Isa, class Type>
-constexpr bool shares_codes(int passes) {
-  constexpr int kPlanes = Type::Codec::kPlanes;
-  return Isa::kSharesCodes && kPlanes != 8 && passes > (kPlanes == 4 ? 2 : 1);
+constexpr bool shares_codes() {
+  return Isa::kSharesCodes && Type::Codec::kPlanes != 8;
 }
 
-constexpr int kManyPasses = 1 << 20;
+constexpr int kLeastSharingRows(int planes) { return planes == 4 ? 9 : 0; }
 
-// The kernel of pass `index` over a chunk.
+// The kernel of a pass of `rows` rows over a chunk of `all` rows.
 template <class Isa, class Type>
-INLINE PassFunction<typename Type::Activation> choose_pass(int rows, int index, int passes) {
+INLINE PassFunction<typename Type::Activation> choose_pass(int rows, bool first, int all) {
   using Rows = std::make_integer_sequence<int, Isa::kMaxRows>;
-  if constexpr (shares_codes<Isa, Type>(kManyPasses)) {
-    if (shares_codes<Isa, Type>(passes)) {
-      if (index > 0) return pass_of<Isa, Type, SharedCodes>(rows, Rows());
+  if constexpr (shares_codes<Isa, Type>()) {
+    if (all >= kLeastSharingRows(Type::Codec::kPlanes)) {
+      if (!first) return pass_of<Isa, Type, SharedCodes>(rows, Rows());
       return pass_of<Isa, Type, SharingCodes>(rows, Rows());
     }
   }
   return pass_of<Isa, Type, PackedCodes>(rows, Rows());
 }
 
-// Passes over all groups of rows.
-template <class Isa>
-INLINE int count_passes(int rows) {
-  int passes = 0;
-  for (int row = 0; row < rows; row += kGroupRows) {
-    passes += split_rows(group_size(rows, row), Isa::kMaxRows).passes;
-  }
-  return passes;
-}
-
 // Many-row kernel: every row meets a chunk of K before the next chunk is unpacked.
 template <class Isa, class Type>
 INLINE void multiply_chunks(const uint8_t* strip, int blocks, const typename Type::Activation* x,
                             int rows, float* tile) {
-  constexpr bool kShares = shares_codes<Isa, Type>(kManyPasses);
   constexpr int kChunkBytes = Type::kChunkBlocks * Type::kBlockElements / 32 * Type::kSharedGroupBytes;
-  alignas(64) uint8_t shared[kShares ? kChunkBytes : 1];
-  const int passes = count_passes<Isa>(rows);
+  alignas(64) uint8_t shared[shares_codes<Isa, Type>() ? kChunkBytes : 1];
   for (int first = 0; first < blocks; first += Type::kChunkBlocks) {
     const int last = blocks - first < Type::kChunkBlocks ? blocks : first + Type::kChunkBlocks;
-    for (int start = 0, index = 0; start < rows; start += kGroupRows) {
+    for (int start = 0; start < rows; start += kGroupRows) {
       const int group = group_size(rows, start);
       const Pass pass = split_rows(group, Isa::kMaxRows);
       const auto* records = x + static_cast<size_t>(start) * blocks +
                             static_cast<size_t>(first) * group;
       for (int p = 0, row = 0; p < pass.passes; row += pass.size(p++)) {
-        const auto kernel = choose_pass<Isa, Type>(pass.size(p), index++, passes);
+        const auto kernel = choose_pass<Isa, Type>(pass.size(p), start + row == 0, rows);
         kernel(strip, first, last, records + row, group, tile + (start + row) * kStripRows,
                shared);
       }
