@@ -36,14 +36,14 @@ constexpr bool shares_codes() {
   return Isa::kSharesCodes && Type::Codec::kPlanes != 8;
 }
 
-constexpr int kLeastSharingRows(int planes) { return planes == 4 ? 9 : 0; }
+constexpr int least_sharing_rows(int planes) { return planes == 4 ? 9 : 0; }
 
 // The kernel of a pass of `rows` rows over a chunk of `all` rows.
 template <class Isa, class Type>
 INLINE PassFunction<typename Type::Activation> choose_pass(int rows, bool first, int all) {
   using Rows = std::make_integer_sequence<int, Isa::kMaxRows>;
   if constexpr (shares_codes<Isa, Type>()) {
-    if (all >= kLeastSharingRows(Type::Codec::kPlanes)) {
+    if (all >= least_sharing_rows(Type::Codec::kPlanes)) {
       if (!first) return pass_of<Isa, Type, SharedCodes>(rows, Rows());
       return pass_of<Isa, Type, SharingCodes>(rows, Rows());
     }
@@ -55,7 +55,8 @@ INLINE PassFunction<typename Type::Activation> choose_pass(int rows, bool first,
 template <class Isa, class Type>
 INLINE void multiply_chunks(const uint8_t* strip, int blocks, const typename Type::Activation* x,
                             int rows, float* tile) {
-  constexpr int kChunkBytes = Type::kChunkBlocks * Type::kBlockElements / 32 * Type::kSharedGroupBytes;
+  constexpr int kChunkGroups = Type::kChunkBlocks * Type::kBlockElements / 32;
+  constexpr int kChunkBytes = kChunkGroups * Type::kSharedGroupBytes;
   alignas(64) uint8_t shared[shares_codes<Isa, Type>() ? kChunkBytes : 1];
   for (int first = 0; first < blocks; first += Type::kChunkBlocks) {
     const int last = blocks - first < Type::kChunkBlocks ? blocks : first + Type::kChunkBlocks;
