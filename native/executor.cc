@@ -14,12 +14,14 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};
 
+constexpr int kLeastCapacity = 32;  // rows that the workspace holds at least
+
 int row_class(int rows) { return rows == 1 ? 0 : rows <= 8 ? 1 : rows <= 16 ? 2 : 3; }
 
 int blocks(int rows) { return (rows + kBlockRows - 1) / kBlockRows; }
 
 int capacity_for(int rows) {
-  int capacity = kBlockRows;
+  int capacity = kLeastCapacity;
   while (capacity < rows) capacity *= 2;
   return capacity;
 }
@@ -231,7 +233,9 @@ std::map<std::string, int64_t> Executor::counts() const {
   for (size_t index = 0; index < counts_.size(); ++index) {
     for (int kind = 0; kind < kRowClasses; ++kind) {
       const int64_t count = counts_[index][kind];
-      if (count > 0) sums[program_.nodes[index].label + "/" + kRowClassNames[kind]] += count;
+      const Node& node = program_.nodes[index];
+      const bool many = kind == kRowClasses - 1 && !node.many.empty();
+      if (count > 0) sums[(many ? node.many : node.label) + "/" + kRowClassNames[kind]] += count;
     }
   }
   return sums;

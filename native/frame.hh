@@ -13,7 +13,7 @@ namespace slipstream {
 
 // Activations are prepared in blocks of this many rows; each strip of weights meets block after
 // block while it lies in the cache.
-constexpr int kBlockRows = 32;
+constexpr int kBlockRows = 64;
 
 // Rows of a step run together at most; more are split (attention sees them in order).
 constexpr int kBatchRows = 256;

@@ -5,7 +5,7 @@
 namespace slipstream {
 namespace {
 
-constexpr size_t kClaimBytes = 32 * 1024;  // weights below this are not worth a claim of their own
+constexpr size_t kClaimBytes = 16 * 1024;  // weights below this are not worth a claim of their own
 
 int strips_of(const Frame& frame, const Product& product) {
   return frame.needed[product.node] ? product.weight->strips : 0;

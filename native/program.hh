@@ -93,6 +93,7 @@ class Program {
   static int width_of(int heads, int head_dim);
   int check_write(int value, int width, RowSet set);
   int node(std::string label, std::vector<int> reads, int writes, RowSet set);
+  int product_node(const Matrix& weight, std::vector<int> reads, int writes, RowSet set);
   int buffer(size_t row_bytes, bool blocks, RowSet set, int width);
   void touch(int buffer, int phase);
   RowPhase& row_phase(RowSet set, bool fresh);

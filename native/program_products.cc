@@ -21,10 +21,10 @@ const char* kind_name(ActivationKind kind) {
 }
 
 // As dispatch names its kernels: a type whose activations are two planes says so.
-std::string product_label(const Matrix& weight, Precision precision) {
-  const WeightTraits& traits = *weight_traits(weight.type);
-  const bool planes = activation_kind(weight.type, precision) != traits.activation;
-  return std::string("matmul/") + traits.name + (planes ? "-a16" : "");
+std::string type_label(WeightType type, Precision precision) {
+  const WeightTraits& traits = *weight_traits(type);
+  const bool planes = activation_kind(type, precision) != traits.activation;
+  return std::string(traits.name) + (planes ? "-a16" : "");
 }
 
 }  // namespace
@@ -44,6 +44,16 @@ int Program::prepared(int x, const Matrix& weight) {
   return made;
 }
 
+// Types without blocks have one kernel at every row count.
+int Program::product_node(const Matrix& weight, std::vector<int> reads, int writes, RowSet set) {
+  const std::string type = type_label(weight.type, precision);
+  const int made = node(path("matmul/" + type), std::move(reads), writes, set);
+  if (weight_traits(weight.type)->block_elements > 1) {
+    nodes[made].many = path("matmul_many/" + type);
+  }
+  return made;
+}
+
 Product Program::product(const Member& member, int x) {
   const RowSet set = buffers[check_value(x, "x")].set;
   const int rows = member.weight->rows;
@@ -54,7 +64,7 @@ Product Program::product(const Member& member, int x) {
   std::vector<int> reads{activations};
   if (member.residual >= 0) reads.push_back(check_read(member.residual, rows, "residual"));
   check_write(member.out, rows, set);
-  const int made = node(path(product_label(*member.weight, precision)), reads, member.out, set);
+  const int made = product_node(*member.weight, reads, member.out, set);
   return {made, member.out, member.weight, activations, member.bias, member.residual};
 }
 
@@ -84,7 +94,7 @@ void Program::gated_linear(int out, int x, std::shared_ptr<const Matrix> gate,
   made.up_activations = up_activations;
   made.activation = activation;
   nodes[made.node].reads.push_back(up_activations);
-  made.up_node = node(path(product_label(*up, precision)), {up_activations}, out, buffers[x].set);
+  made.up_node = product_node(*up, {up_activations}, out, buffers[x].set);
   std::vector<Product> products;
   products.push_back(std::move(made));
   place_products(buffers[x].set, std::move(products));

@@ -13,6 +13,7 @@ namespace slipstream {
 // One unit that a step runs or skips as a whole.
 struct Node {
   std::string label;       // kernel path without the row class
+  std::string many;        // the same in the last row class, where another kernel runs there
   std::vector<int> reads;  // buffers
   int writes = -1;         // buffer, or -1
   bool always = false;     // runs even if nothing reads it

@@ -8,7 +8,8 @@ struct Avx2 {
   static constexpr int kMaxRows = 4;       // of one pass among several
   static constexpr int kMaxRowsAlone = 6;  // of a single pass
   static constexpr bool kSharesCodes = true;  // between the passes over a chunk
-  static constexpr int kMaxFloatRows = 3;
+  static constexpr int kMaxFloatRows = 6;
+  static constexpr int kMaxPairedFloatRows = 3;  // with even and odd columns at once
 
   struct Bytes {  // four consecutive weights of each lane
     __m256i half[2];
@@ -107,6 +108,11 @@ struct Avx2 {
   static INLINE Scale signed_scale(Bytes scales, int index) {
     Scale s = pick_bytes(scales, kHighByte[index]);
     return {{_mm256_srai_epi16(s.half[0], 8), _mm256_srai_epi16(s.half[1], 8)}};
+  }
+  static INLINE void store_scale(uint8_t* p, Scale s) { store(p, {{s.half[0], s.half[1]}}); }
+  static INLINE Scale load_scale(const uint8_t* p) {
+    const Bytes s = load(p);
+    return {{s.half[0], s.half[1]}};
   }
   static INLINE Wide add_scaled(Wide sum, Narrow group, Scale s) {
     for (int h = 0; h < 2; ++h) {

@@ -10,6 +10,7 @@ struct Avx512 {
   static constexpr int kMaxRowsAlone = 8;  // of a single pass
   static constexpr bool kSharesCodes = false;
   static constexpr int kMaxFloatRows = 8;
+  static constexpr int kMaxPairedFloatRows = 8;  // with even and odd columns at once
 
   using Bytes = __m512i;   // four consecutive weights of each lane
   using Narrow = __m512i;  // int32 sums of a group of products

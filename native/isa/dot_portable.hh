@@ -7,6 +7,7 @@ struct Portable {
   static constexpr int kMaxRowsAlone = 2;  // of a single pass
   static constexpr bool kSharesCodes = false;
   static constexpr int kMaxFloatRows = 2;
+  static constexpr int kMaxPairedFloatRows = 2;  // with even and odd columns at once
 
   using Bytes = uint32_t __attribute__((vector_size(64)));   // four consecutive weights a lane
   using Wide = int32_t __attribute__((vector_size(64)));

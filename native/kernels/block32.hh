@@ -31,6 +31,8 @@ struct Block32 {
   using Activation = ActivationBlock32;
   static constexpr int kBlockElements = 32;
   static constexpr int kChunkBlocks = 16;
+  static constexpr int kSharedGroupBytes = shared_group_bytes(0);
+  static constexpr bool kSharesCodes = true;
 
   template <class Isa, class Source, int kRows>
   static void multiply_blocks(const uint8_t* strip, int first, int last, const Activation* x,
@@ -40,9 +42,10 @@ struct Block32 {
     UNROLL for (int r = 0; r < kRows; ++r) sums[r] = Isa::load_floats(tile + r * kStripRows);
     for (int b = first; b < last; ++b, x += step) {
       const uint8_t* planes = strip + Layout::code_offset(b);
+      const auto group = Source(shared).at((b - first) * kSharedGroupBytes);
       prefetch_group<Isa, typename Type::Codec>(planes);
       typename Isa::Wide integers[kRows];
-      Type::template integer_sums<Isa>(planes, Source(shared).group(b - first), x, integers);
+      Type::template integer_sums<Isa>(planes, group, x, integers);
       add_scaled_block<Isa>(strip + Layout::scale_offset(b), x, integers, sums);
     }
     UNROLL for (int r = 0; r < kRows; ++r) Isa::store_floats(tile + r * kStripRows, sums[r]);

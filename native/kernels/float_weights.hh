@@ -12,22 +12,34 @@ struct FloatWeights {
   template <class Isa, int kRows>
   static void multiply_columns(const uint8_t* strip, int first, int last, const float* x, int step,
                                float* even, float* odd) {
-    typename Isa::Floats sums[2][kRows];
+    if constexpr (kRows <= Isa::kMaxPairedFloatRows) {
+      add_columns<Isa, kRows, 2>(strip, first, last, x, step, even, odd);
+    } else {
+      add_columns<Isa, kRows, 1>(strip, first, last, x, step, even, nullptr);
+      add_columns<Isa, kRows, 1>(strip, first + 1, last, x + step, step, odd, nullptr);
+    }
+  }
+
+  // Every second column from `first`, and with two sums the columns between them.
+  template <class Isa, int kRows, int kSums>
+  static INLINE void add_columns(const uint8_t* strip, int first, int last, const float* x,
+                                 int step, float* even, float* odd) {
+    typename Isa::Floats sums[kSums][kRows];
     UNROLL for (int r = 0; r < kRows; ++r) {
       sums[0][r] = Isa::load_floats(even + r * kStripRows);
-      sums[1][r] = Isa::load_floats(odd + r * kStripRows);
+      if constexpr (kSums == 2) sums[1][r] = Isa::load_floats(odd + r * kStripRows);
     }
     int k = first;
     for (; k + 1 < last; k += 2, x += 2 * size_t(step)) {
       Isa::prefetch(strip + k * kColumnBytes() + kPrefetchBytes);
       if (kColumnBytes() == 64) Isa::prefetch(strip + (k + 1) * kColumnBytes() + kPrefetchBytes);
       add_column<Isa>(strip, k, x, sums[0]);
-      add_column<Isa>(strip, k + 1, x + step, sums[1]);
+      if constexpr (kSums == 2) add_column<Isa>(strip, k + 1, x + step, sums[1]);
     }
     if (k < last) add_column<Isa>(strip, k, x, sums[0]);
     UNROLL for (int r = 0; r < kRows; ++r) {
       Isa::store_floats(even + r * kStripRows, sums[0][r]);
-      Isa::store_floats(odd + r * kStripRows, sums[1][r]);
+      if constexpr (kSums == 2) Isa::store_floats(odd + r * kStripRows, sums[1][r]);
     }
   }
 
@@ -73,7 +85,7 @@ void multiply_float_group(const uint8_t* strip, int columns, const float* x, int
   alignas(64) float even[kGroupRows * kStripRows] = {};
   alignas(64) float odd[kGroupRows * kStripRows] = {};
   const Pass pass = split_rows(rows, Isa::kMaxFloatRows);
-  const int chunk = pass.passes == 1 ? columns : Type::kChunkColumns;
+  const int chunk = rows <= Isa::kMaxPairedFloatRows ? columns : Type::kChunkColumns;
   for (int first = 0; first < columns; first += chunk) {
     const int last = columns - first < chunk ? columns : first + chunk;
     for (int p = 0, row = 0; p < pass.passes; row += pass.size(p++)) {

@@ -11,41 +11,52 @@ INLINE void prefetch_group(const uint8_t* planes) {
   }
 }
 
-// Where a pass takes the codes of a group from, step by step. With several passes over a chunk the
-// first one leaves the unpacked codes in a buffer in the first-level cache for the others.
-constexpr size_t kSharedGroupBytes = size_t{kGroupSteps} * kPlaneBytes;
+// Where a pass takes the codes and the scales of a group from. With several passes over a chunk the
+// first one leaves them, unpacked, in a buffer in the first-level cache for the others. A group
+// there: the codes of its eight steps, then its scales.
+constexpr int shared_group_bytes(int scales) { return (kGroupSteps + scales) * kPlaneBytes; }
 
 struct PackedCodes {
   explicit PackedCodes(uint8_t*) {}
-  INLINE PackedCodes group(int) const { return *this; }
+  INLINE PackedCodes at(int) const { return *this; }
   template <class Isa, class Codec, int kStep>
   INLINE typename Isa::Bytes step(const uint8_t* planes) const {
     return Codec::template unpack<Isa, kStep>(planes);
+  }
+  template <class Isa, int kIndex, class Function>
+  INLINE typename Isa::Scale scale(Function make) const {
+    return make();
   }
 };
 
 struct SharingCodes {
   explicit SharingCodes(uint8_t* buffer) : shared(buffer) {}
-  INLINE SharingCodes group(int index) const {
-    return SharingCodes(shared + index * kSharedGroupBytes);
-  }
+  INLINE SharingCodes at(int offset) const { return SharingCodes(shared + offset); }
   template <class Isa, class Codec, int kStep>
   INLINE typename Isa::Bytes step(const uint8_t* planes) const {
     const auto codes = Codec::template unpack<Isa, kStep>(planes);
     Isa::store(shared + kStep * kPlaneBytes, codes);
     return codes;
   }
+  template <class Isa, int kIndex, class Function>
+  INLINE typename Isa::Scale scale(Function make) const {
+    const auto made = make();
+    Isa::store_scale(shared + (kGroupSteps + kIndex) * kPlaneBytes, made);
+    return made;
+  }
   uint8_t* shared;
 };
 
 struct SharedCodes {
   explicit SharedCodes(const uint8_t* buffer) : shared(buffer) {}
-  INLINE SharedCodes group(int index) const {
-    return SharedCodes(shared + index * kSharedGroupBytes);
-  }
+  INLINE SharedCodes at(int offset) const { return SharedCodes(shared + offset); }
   template <class Isa, class Codec, int kStep>
   INLINE typename Isa::Bytes step(const uint8_t*) const {
     return Isa::load(shared + kStep * kPlaneBytes);
+  }
+  template <class Isa, int kIndex, class Function>
+  INLINE typename Isa::Scale scale(Function) const {
+    return Isa::load_scale(shared + (kGroupSteps + kIndex) * kPlaneBytes);
   }
   const uint8_t* shared;
 };

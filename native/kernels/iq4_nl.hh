@@ -7,6 +7,7 @@ struct IQ4_NL : Block32<IQ4_NL> {
   using Codec = FourBitCodes;
   static constexpr int kBlockBytes = 18;
   static constexpr bool kHasMinimum = false;
+  static constexpr bool kSharesCodes = false;
 
   static LaneCodes decode(const uint8_t* block) { return decode_nibbles(block + 2); }
 

@@ -18,6 +18,8 @@ struct IQ4_XS {
   static constexpr int kBlockElements = 256;
   static constexpr int kBlockBytes = 136;
   static constexpr int kChunkBlocks = 2;
+  static constexpr int kSharedGroupBytes = shared_group_bytes(0);
+  static constexpr bool kSharesCodes = false;
   static constexpr int kWordsAt = kScaleLineBytes / 2;
   static constexpr int kCodesAt = kScaleLineBytes + kPlaneBytes;
   static constexpr int kPairShift[8] = {2, 10, 6, 14, 0, 8, 4, 12};

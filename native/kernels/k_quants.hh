@@ -32,6 +32,8 @@ struct KQuant {
   using Activation = ActivationBlock256;
   static constexpr int kBlockElements = 256;
   static constexpr int kChunkBlocks = 2;
+  static constexpr int kSharedGroupBytes = shared_group_bytes(1);
+  static constexpr bool kSharesCodes = true;
 
   static INLINE size_t block_offset(int block) {
     return block * size_t{kKQuantHeaderBytes + 8 * Type::Codec::kPlanes * kPlaneBytes};
@@ -48,7 +50,7 @@ struct KQuant {
     for (int b = first; b < last; ++b, x += step) {
       const uint8_t* block = strip + block_offset(b);
       typename Isa::Wide integers[kRows];
-      scaled_group_sums<Isa>(block, Source(shared).group((b - first) * 8), x, integers);
+      scaled_group_sums<Isa>(block, Source(shared).at((b - first) * 8 * kSharedGroupBytes), x, integers);
       add_block<Isa>(block, x, integers, sums);
     }
     UNROLL for (int r = 0; r < kRows; ++r) Isa::store_floats(tile + r * kStripRows, sums[r]);
@@ -69,12 +71,14 @@ struct KQuant {
                                      typename Isa::Wide (&out)[kRows]) {
     ROLLED for (int g = 0; g < 4; ++g) {
       const uint8_t* planes = block + group_offset(kFirst + g);
+      const auto group = source.at((kFirst + g) * kSharedGroupBytes);
       prefetch_group<Isa, typename Type::Codec>(planes);
       typename Isa::Narrow sums[kRows];
       UNROLL for (int r = 0; r < kRows; ++r) sums[r] = Type::template start<Isa>(x[r], kFirst + g);
       add_steps<Isa, typename Type::Codec, 0, kGroupSteps>(
-          planes, source.group(kFirst + g), x->codes + (kFirst + g) * 32, sizeof(Activation), sums);
-      const auto scale = Isa::unsigned_scale(scales, g);
+          planes, group, x->codes + (kFirst + g) * 32, sizeof(Activation), sums);
+      const auto scale = group.template scale<Isa, 0>(
+          [&] { return Isa::unsigned_scale(scales, g); });
       UNROLL for (int r = 0; r < kRows; ++r) out[r] = Isa::add_scaled(out[r], sums[r], scale);
     }
   }

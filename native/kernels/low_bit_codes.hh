@@ -93,10 +93,13 @@ INLINE void sum_groups_of_16(const uint8_t* scales, const uint8_t* codes, Source
   ROLLED for (int pair = 0; pair < 8; ++pair) {
     const uint8_t* planes = codes + pair * Codec::kPlanes * kPlaneBytes;
     prefetch_group<Isa, Codec>(planes);
-    const auto first = Type::template scale<Isa>(quarters[pair / 2], pair % 2 * 2);
-    add_group_of_16<Isa, Type, 0>(planes, source.group(pair), first, pair, x, out);
-    const auto second = Type::template scale<Isa>(quarters[pair / 2], pair % 2 * 2 + 1);
-    add_group_of_16<Isa, Type, 1>(planes, source.group(pair), second, pair, x, out);
+    const auto group = source.at(pair * Type::kSharedGroupBytes);
+    const auto first = group.template scale<Isa, 0>(
+        [&] { return Type::template scale<Isa>(quarters[pair / 2], pair % 2 * 2); });
+    add_group_of_16<Isa, Type, 0>(planes, group, first, pair, x, out);
+    const auto second = group.template scale<Isa, 1>(
+        [&] { return Type::template scale<Isa>(quarters[pair / 2], pair % 2 * 2 + 1); });
+    add_group_of_16<Isa, Type, 1>(planes, group, second, pair, x, out);
   }
 }
 

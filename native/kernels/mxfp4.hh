@@ -17,6 +17,8 @@ struct MXFP4 {
   static constexpr int kBlockElements = 32;
   static constexpr int kBlockBytes = 17;
   static constexpr int kChunkBlocks = 16;
+  static constexpr int kSharedGroupBytes = shared_group_bytes(0);
+  static constexpr bool kSharesCodes = true;
   static constexpr int kUnitBlocks = kScaleLineBytes / kStripRows;
   static constexpr int kCodeBytes = Codec::kPlanes * kPlaneBytes;
 
@@ -40,7 +42,7 @@ struct MXFP4 {
       prefetch_group<Isa, Codec>(planes);
       typename Isa::Narrow integers[kRows];
       UNROLL for (int r = 0; r < kRows; ++r) integers[r] = Isa::narrow_start(x[r].offset16);
-      add_steps<Isa, Codec, 0, kGroupSteps>(planes, Source(shared).group(b - first), x->codes,
+      add_steps<Isa, Codec, 0, kGroupSteps>(planes, Source(shared).at((b - first) * kSharedGroupBytes), x->codes,
                                             sizeof(Activation), integers);
       const auto scale = Isa::load_powers(strip + scale_offset(b));
       UNROLL for (int r = 0; r < kRows; ++r) {

@@ -51,18 +51,19 @@ void prepare_plane_rows(const float* x, size_t stride, int rows, int columns, in
   }
 }
 
-// As multiply_strip, on `rows` rows of two planes; one group of prepared rows at a time.
+constexpr int kPlaneRecords = 4 * kGroupRows;  // prepared rows at a time
+
+// As multiply_strip, on `rows` rows of two planes.
 template <class Isa, class Type>
 void multiply_plane_strip(const uint8_t* strip, int columns, const void* activations, int rows,
                           float* tile) {
-  const int blocks = columns / Type::kBlockElements;
+  const int blocks = columns / Type::kBlockElements, all = kPlanes * rows;
   auto records = static_cast<const typename Type::Activation*>(activations);
-  alignas(64) float planes[kGroupRows * kStripRows];
-  for (int row = 0; row < kPlanes * rows; row += kGroupRows) {
-    const int count = group_size(kPlanes * rows, row);
-    memset(planes, 0, sizeof(float) * kStripRows * count);
-    multiply_group<Isa, Type>(strip, blocks, records + static_cast<size_t>(row) * blocks, count,
-                              planes);
+  alignas(64) float planes[kPlaneRecords * kStripRows];
+  for (int row = 0; row < all; row += kPlaneRecords) {
+    const int count = all - row < kPlaneRecords ? all - row : kPlaneRecords;
+    multiply_records<Isa, Type>(strip, blocks, records + static_cast<size_t>(row) * blocks, count,
+                                planes);
     for (int r = 0; r < count; r += kPlanes, tile += kStripRows) {
       const float* hi = planes + r * kStripRows;
       for (int i = 0; i < kStripRows; ++i) tile[i] = hi[i] + hi[kStripRows + i];

@@ -16,6 +16,8 @@ struct Q2_K {
   static constexpr int kBlockElements = 256;
   static constexpr int kBlockBytes = 84;
   static constexpr int kChunkBlocks = 2;
+  static constexpr int kSharedGroupBytes = shared_group_bytes(2);
+  static constexpr bool kSharesCodes = true;
   static constexpr int kCodesAt = kScaleLineBytes + 4 * kPlaneBytes;
 
   static INLINE size_t block_offset(int block) { return size_t{kBlockBytes} * kStripRows * block; }
@@ -28,8 +30,8 @@ struct Q2_K {
     for (int b = first; b < last; ++b, x += step) {
       const uint8_t* block = strip + block_offset(b);
       typename Isa::Wide integers[kRows];
-      sum_groups_of_16<Isa, Q2_K>(block + kScaleLineBytes, block + kCodesAt,
-                                  Source(shared).group((b - first) * 8), x, integers);
+      const auto source = Source(shared).at((b - first) * 8 * kSharedGroupBytes);
+      sum_groups_of_16<Isa, Q2_K>(block + kScaleLineBytes, block + kCodesAt, source, x, integers);
       add_block<Isa>(block, x, integers, sums);
     }
     UNROLL for (int r = 0; r < kRows; ++r) Isa::store_floats(tile + r * kStripRows, sums[r]);

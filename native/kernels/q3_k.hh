@@ -18,6 +18,8 @@ struct Q3_K {
   static constexpr int kBlockElements = 256;
   static constexpr int kBlockBytes = 110;
   static constexpr int kChunkBlocks = 2;
+  static constexpr int kSharedGroupBytes = shared_group_bytes(2);
+  static constexpr bool kSharesCodes = true;
   static constexpr int kCodesAt = 3 * kPlaneBytes;
   static constexpr size_t kBodyBytes = kCodesAt + 8 * Codec::kPlanes * kPlaneBytes;
   static constexpr float kUnit = 0x1p-5f;
@@ -38,8 +40,8 @@ struct Q3_K {
     for (int b = first; b < last; ++b, x += step) {
       const uint8_t* body = strip + body_offset(b);
       typename Isa::Wide integers[kRows];
-      sum_groups_of_16<Isa, Q3_K>(body, body + kCodesAt, Source(shared).group((b - first) * 8), x,
-                                  integers);
+      const auto source = Source(shared).at((b - first) * 8 * kSharedGroupBytes);
+      sum_groups_of_16<Isa, Q3_K>(body, body + kCodesAt, source, x, integers);
       const auto d = Isa::load_half_floats(strip + d_offset(b));
       UNROLL for (int r = 0; r < kRows; ++r) {
         const auto scaled = Isa::multiply(Isa::to_floats(integers[r]), d);

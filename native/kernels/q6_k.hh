@@ -16,6 +16,8 @@ struct Q6_K {
   static constexpr int kBlockElements = 256;
   static constexpr int kBlockBytes = 210;
   static constexpr int kChunkBlocks = 2;
+  static constexpr int kSharedGroupBytes = shared_group_bytes(2);
+  static constexpr bool kSharesCodes = true;
   static constexpr int kScaleBytes = 16 * kStripRows;
   static constexpr size_t kBodyBytes = kScaleBytes + 8 * Codec::kPlanes * kPlaneBytes;
 
@@ -38,8 +40,8 @@ struct Q6_K {
     UNROLL for (int r = 0; r < kRows; ++r) sums[r] = Isa::load_floats(tile + r * kStripRows);
     for (int b = first; b < last; ++b, x += step) {
       typename Isa::Wide integers[kRows];
-      scaled_group_sums<Isa>(strip + body_offset(b), Source(shared).group((b - first) * 8), x,
-                             integers);
+      const auto source = Source(shared).at((b - first) * 8 * kSharedGroupBytes);
+      scaled_group_sums<Isa>(strip + body_offset(b), source, x, integers);
       const auto d = Isa::load_half_floats(strip + d_offset(b));
       UNROLL for (int r = 0; r < kRows; ++r) {
         const auto scaled = Isa::multiply(Isa::to_floats(integers[r]), d);
@@ -56,9 +58,10 @@ struct Q6_K {
     ROLLED for (int pair = 0; pair < 8; ++pair) {
       const uint8_t* planes = body + pair_offset(pair);
       const auto scales = Isa::load(body + pair / 2 * kPlaneBytes);
+      const auto group = source.at(pair * kSharedGroupBytes);
       prefetch_group<Isa, Codec>(planes);
-      add_group<Isa, 0>(planes, source.group(pair), scales, pair, x, out);
-      add_group<Isa, 1>(planes, source.group(pair), scales, pair, x, out);
+      add_group<Isa, 0>(planes, group, scales, pair, x, out);
+      add_group<Isa, 1>(planes, group, scales, pair, x, out);
     }
   }
 
@@ -71,7 +74,8 @@ struct Q6_K {
     }
     add_steps<Isa, Codec, 4 * kOdd, 4>(planes, source, x->codes + 32 * pair, sizeof(Activation),
                                        sums);
-    const auto scale = Isa::signed_scale(scales, pair % 2 * 2 + kOdd);
+    const auto scale = source.template scale<Isa, kOdd>(
+        [&] { return Isa::signed_scale(scales, pair % 2 * 2 + kOdd); });
     UNROLL for (int r = 0; r < kRows; ++r) out[r] = Isa::add_scaled(out[r], sums[r], scale);
   }
 

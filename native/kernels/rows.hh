@@ -1,7 +1,8 @@
 // From a strip and any number of activation rows to kernel passes over a few rows.
 //
 // Rows go in groups of 16. With more rows than one pass holds, a chunk of K stays in the
-// first-level cache for every pass of a group, while the running sums wait in the tile.
+// first-level cache, unpacked, for every pass of every group, while the running sums wait in the
+// tile.
 #pragma once
 
 // Rows split over passes as evenly as the limit allows.
@@ -28,54 +29,69 @@ INLINE PassFunction<typename Type::Activation> pass_of(int rows,
   return table[rows - 1];
 }
 
-// Sharing pays where unpacking costs more than a store and a load: five and six bits.
+// Whether several passes over a chunk share its codes: where unpacking once costs less than it
+// saves. Codes of eight bits need none; those of four bits save too little in two short passes;
+// types with products of their own (kSharesCodes = false) unpack in every pass.
 template <class Isa, class Type>
 constexpr bool shares_codes() {
-  return Isa::kSharesCodes && (Type::Codec::kPlanes == 5 || Type::Codec::kPlanes == 6);
+  return Isa::kSharesCodes && Type::kSharesCodes && Type::Codec::kPlanes != 8;
 }
 
-template <class Isa>
-INLINE Pass split_rows(int rows) {
-  return split_rows(rows, rows <= Isa::kMaxRowsAlone ? Isa::kMaxRowsAlone : Isa::kMaxRows);
-}
+constexpr int least_sharing_rows(int planes) { return planes == 4 ? 9 : 0; }
 
+// The kernel of a pass of `rows` rows over a chunk of `all` rows.
 template <class Isa, class Type>
-INLINE PassFunction<typename Type::Activation> choose_pass(const Pass& pass, int index) {
+INLINE PassFunction<typename Type::Activation> choose_pass(int rows, bool first, int all) {
   using Rows = std::make_integer_sequence<int, Isa::kMaxRows>;
-  using RowsAlone = std::make_integer_sequence<int, Isa::kMaxRowsAlone>;
-  const int rows = pass.size(index);
   if constexpr (shares_codes<Isa, Type>()) {
-    if (index > 0) return pass_of<Isa, Type, SharedCodes>(rows, Rows());
-    if (pass.passes > 1) return pass_of<Isa, Type, SharingCodes>(rows, Rows());
-  }
-  return pass_of<Isa, Type, PackedCodes>(rows, RowsAlone());
-}
-
-template <class Isa, class Type>
-INLINE void multiply_group(const uint8_t* strip, int blocks, const typename Type::Activation* x,
-                           int rows, float* tile) {
-  constexpr int kChunkBytes = Type::kChunkBlocks * Type::kBlockElements * kStripRows;
-  alignas(64) uint8_t shared[shares_codes<Isa, Type>() ? kChunkBytes : 1];
-  const Pass pass = split_rows<Isa>(rows);
-  const int chunk = pass.passes == 1 ? blocks : Type::kChunkBlocks;
-  for (int first = 0; first < blocks; first += chunk) {
-    const int last = blocks - first < chunk ? blocks : first + chunk;
-    const auto* records = x + static_cast<size_t>(first) * rows;
-    for (int p = 0, row = 0; p < pass.passes; row += pass.size(p++)) {
-      const auto kernel = choose_pass<Isa, Type>(pass, p);
-      kernel(strip, first, last, records + row, rows, tile + row * kStripRows, shared);
+    if (all >= least_sharing_rows(Type::Codec::kPlanes)) {
+      if (!first) return pass_of<Isa, Type, SharedCodes>(rows, Rows());
+      return pass_of<Isa, Type, SharingCodes>(rows, Rows());
     }
   }
+  return pass_of<Isa, Type, PackedCodes>(rows, Rows());
+}
+
+// Many-row kernel: every row meets a chunk of K before the next chunk is unpacked.
+template <class Isa, class Type>
+INLINE void multiply_chunks(const uint8_t* strip, int blocks, const typename Type::Activation* x,
+                            int rows, float* tile) {
+  constexpr int kChunkGroups = Type::kChunkBlocks * Type::kBlockElements / 32;
+  constexpr int kChunkBytes = kChunkGroups * Type::kSharedGroupBytes;
+  alignas(64) uint8_t shared[shares_codes<Isa, Type>() ? kChunkBytes : 1];
+  for (int first = 0; first < blocks; first += Type::kChunkBlocks) {
+    const int last = blocks - first < Type::kChunkBlocks ? blocks : first + Type::kChunkBlocks;
+    for (int start = 0; start < rows; start += kGroupRows) {
+      const int group = group_size(rows, start);
+      const Pass pass = split_rows(group, Isa::kMaxRows);
+      const auto* records = x + static_cast<size_t>(start) * blocks +
+                            static_cast<size_t>(first) * group;
+      for (int p = 0, row = 0; p < pass.passes; row += pass.size(p++)) {
+        const auto kernel = choose_pass<Isa, Type>(pass.size(p), start + row == 0, rows);
+        kernel(strip, first, last, records + row, group, tile + (start + row) * kStripRows,
+               shared);
+      }
+    }
+  }
+}
+
+// `records`: the first of the rows' groups of 16.
+template <class Isa, class Type>
+INLINE void multiply_records(const uint8_t* strip, int blocks,
+                             const typename Type::Activation* records, int rows, float* tile) {
+  memset(tile, 0, sizeof(float) * kStripRows * rows);
+  if (rows > Isa::kMaxRowsAlone) {
+    return multiply_chunks<Isa, Type>(strip, blocks, records, rows, tile);
+  }
+  using RowsAlone = std::make_integer_sequence<int, Isa::kMaxRowsAlone>;
+  const auto kernel = pass_of<Isa, Type, PackedCodes>(rows, RowsAlone());
+  kernel(strip, 0, blocks, records, rows, tile, nullptr);
 }
 
 template <class Isa, class Type>
 void multiply_strip(const uint8_t* strip, int columns, const void* activations, int rows,
                     float* tile) {
-  const int blocks = columns / Type::kBlockElements;
-  auto records = static_cast<const typename Type::Activation*>(activations);
-  memset(tile, 0, sizeof(float) * kStripRows * rows);
-  for (int row = 0; row < rows; row += kGroupRows) {
-    multiply_group<Isa, Type>(strip, blocks, records + static_cast<size_t>(row) * blocks,
-                              group_size(rows, row), tile + row * kStripRows);
-  }
+  multiply_records<Isa, Type>(strip, columns / Type::kBlockElements,
+                              static_cast<const typename Type::Activation*>(activations), rows,
+                              tile);
 }

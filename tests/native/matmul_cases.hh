@@ -109,9 +109,9 @@ inline std::vector<uint8_t> random_weights(const TypeFacts& facts, int rows, int
 }
 
 // Rows of different size; some hold blocks of zeros, subnormals, extremes or ties.
-inline std::vector<float> random_rows(int columns, Random& random) {
-  std::vector<float> x(static_cast<size_t>(kMostRows) * columns);
-  for (int row = 0; row < kMostRows; ++row) {
+inline std::vector<float> random_rows(int columns, Random& random, int rows = kMostRows) {
+  std::vector<float> x(static_cast<size_t>(rows) * columns);
+  for (int row = 0; row < rows; ++row) {
     const float size = std::ldexp(1.0f, static_cast<int>(random() % 41) - 20);
     for (int k = 0; k < columns; ++k) {
       float value = size * std::normal_distribution<float>()(random);

@@ -146,6 +146,58 @@ int run_nonfinite(const TypeFacts& facts) {
   return c.failures;
 }
 
+// An emulated level is compiled without optimisation: a long prompt would take minutes on it.
+constexpr int kMostEmulatedRows = 33;
+
+bool is_emulated([[maybe_unused]] const MatmulKernels& level) {
+#if defined(SLIPSTREAM_EMULATE_AVX512)
+  return std::string(level.isa) == "avx512";
+#elif defined(__aarch64__)
+  return true;
+#else
+  return false;
+#endif
+}
+
+// Prompts: rows of several groups of 16 that share chunks of K, against the rows computed alone.
+int run_many(const TypeFacts& facts, int columns, const std::vector<int>& counts) {
+  Random random(static_cast<unsigned>(columns));
+  const int most = counts.back();
+  Case c{facts, kStripRows, columns, random_weights(facts, kStripRows, columns, random),
+         random_rows(columns, random, most)};
+  const MatmulKernels& portable = matmul_kernels_portable();
+  Buffer strip(strip_bytes(facts.type, columns));
+  Buffer alone(sizeof(float) * most * kStripRows), tile(alone.size);
+  portable.repack(facts.type, c.weights.data(), kStripRows, columns, 0, strip.data);
+  for (int row = 0; row < most; ++row) {
+    multiply(c, portable, strip.data, row, 1, alone.floats() + row * kStripRows);
+  }
+  for (const MatmulKernels* level : levels()) {
+    for (int rows : counts) {
+      if (rows > kMostEmulatedRows && is_emulated(*level)) continue;
+      multiply(c, *level, strip.data, 0, rows, tile.floats());
+      if (std::memcmp(tile.data, alone.data, sizeof(float) * rows * kStripRows) != 0) {
+        c.fail(*level, "many rows differ from the rows alone", rows, 0);
+      }
+    }
+  }
+  return c.failures;
+}
+
+int run_prompts() {
+  int failures = 0;
+  for (const TypeFacts& facts : kTypes) {
+    // One below, at and above the end of a chunk of K; then several chunks.
+    const int block = weight_traits(facts.type)->block_elements;
+    const int chunk = block == 1 ? 128 : 512 / block;
+    for (int blocks : {chunk - 1, chunk, chunk + 1}) {
+      failures += run_many(facts, blocks * block, {17, 31, 32, 33, 48, 49, 64, 100});
+    }
+    failures += run_many(facts, (2 * chunk + 1) * block, {18, 63, 513});
+  }
+  return failures;
+}
+
 int run_grid(bool is_short) {
   int failures = 0, cases = 0;
   for (const TypeFacts& facts : kTypes) {
@@ -166,6 +218,7 @@ int run_grid(bool is_short) {
     }
     failures += run_nonfinite(facts);
   }
+  failures += run_prompts();
   std::printf("levels:");
   for (const MatmulKernels* level : levels()) std::printf(" %s", level->isa);
   std::printf("\ncases: %d\nfailures: %d\n", cases, failures);

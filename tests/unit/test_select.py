@@ -41,7 +41,8 @@ def one_linear(weight: Weight) -> Graph:
 
 
 def matmul(plan: Plan, name: str) -> list[str | None]:
-    return [row.kernel for row in plan.rows() if row.label == name]
+    few = [row_class for row_class in ROW_CLASSES if row_class.last is not None]
+    return [row.kernel for kind in few for row in plan.rows(kind) if row.label == name]
 
 
 def test_row_classes_cover_every_count() -> None:
@@ -77,6 +78,14 @@ def test_each_matrix_of_a_fused_op_has_its_own_kernel(tmp_path: Path) -> None:
     assert set(matmul(plan, "blk.0.attn_v.weight")) == {"matmul/q6_k/portable"}
     assert set(matmul(plan, "blk.0.ffn_gate.weight")) == {"matmul/q8_0/portable"}
     assert set(matmul(plan, "blk.0.ffn_up.weight")) == {"matmul/q4_k/portable"}
+
+
+def test_many_rows_have_a_kernel_of_their_own(tmp_path: Path) -> None:
+    types = {"attn_v": "q6_k", "ffn_up": "f16"}
+    plan = select(tiny_graph(tmp_path, types=types), "avx2", ALL_TYPES)
+    found = {row.label: row.kernel for row in plan.rows(ROW_CLASSES[-1])}
+    assert found["blk.0.attn_v.weight"] == "matmul_many/q6_k/avx2"
+    assert found["blk.0.ffn_up.weight"] == "matmul/f16/avx2"
 
 
 def test_a_type_without_kernels_is_expanded_and_says_so(tmp_path: Path) -> None:
@@ -228,20 +237,25 @@ def test_pass_sizes_are_those_of_the_kernels(isa: str) -> None:
 
 def test_reasons_name_the_passes() -> None:
     plan = select(one_linear(Weight("w", Q8_0, 4, 64)), "avx2", ALL_TYPES)
-    reasons = {row.reason for row in plan.rows() if row.kind == "Linear"}
-    assert len(reasons) == 1
-    assert "up to 6 rows in one pass; more rows are passes of at most 4" in reasons.pop()
+    few, many = (
+        {row.reason for row in plan.rows(rows) if row.kind == "Linear"}
+        for rows in (ROW_CLASSES[1], ROW_CLASSES[-1])
+    )
+    assert "up to 6 rows in one pass; more rows are passes of at most 4" in few.pop()
+    assert "passes of at most 4 rows share each chunk" in many.pop()
 
 
-def test_a16_is_one_choice_for_every_row_class(tmp_path: Path) -> None:
+def test_a16_names_its_kernels_in_every_row_class(tmp_path: Path) -> None:
     graph = tiny_graph(tmp_path, types={"attn_v": "f16"})
     plan = select(graph, "avx2", ALL_TYPES, precision="a16")
     assert plan.precision == "a16"
     assert select(graph, "avx2", ALL_TYPES).precision == "a8"
-    assert set(matmul(plan, "blk.0.attn_q.weight")) == {"matmul/q8_0-a16/avx2"}
+    names = {"matmul/q8_0-a16/avx2", "matmul_many/q8_0-a16/avx2"}
+    assert set(matmul(plan, "blk.0.attn_q.weight")) == names
     reasons = {row.reason for row in plan.rows() if row.label == "blk.0.attn_q.weight"}
-    assert len(reasons) == 1
-    assert "a16: activations are two int8 planes, so each row counts as two" in reasons.pop()
+    assert len(reasons) == len(names)
+    planes = "a16: activations are two int8 planes, so each row counts as two"
+    assert all(planes in reason for reason in reasons)
     assert set(matmul(plan, "blk.0.attn_v.weight")) == {"matmul/f16/avx2"}
     floats = next(row for row in plan.rows() if row.label == "blk.0.attn_v.weight")
     assert "float weights take float32 activations at any precision" in floats.reason

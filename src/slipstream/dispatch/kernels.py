@@ -63,10 +63,9 @@ FAMILIES: Final[Mapping[type, str]] = MappingProxyType({Linear: "matmul", Embed:
 class NativeType:
     """Products with a matrix, or its rows, in the type that the file has.
 
-    A matrix is repacked into strips of 16 output rows and read once for up to 16 rows of the
-    step; rows beyond the pass size of the level (``PASS_ROWS``) are further passes over the same
-    chunk of a strip. ``preferred`` does not depend on the row count: the kernel cuts rows into
-    passes by itself, and no measurement names a row count from which another kernel would win.
+    A matrix is repacked into strips of 16 output rows; rows beyond the pass size of the level
+    (``PASS_ROWS``) are further passes over the same chunk of a strip. ``preferred`` does not
+    depend on the row count: ``ManyRows`` comes before it where that is meant.
     At a16 a row of activations is two int8 planes, hence two rows of the same kernel.
     """
 
@@ -96,9 +95,43 @@ class NativeType:
     def reason(self, op: Op, rows: int) -> str:  # noqa: ARG002
         if isinstance(op, Embed):
             return "native type; row by row"
-        return f"native type; one kernel; {_activations(self.type_id, self.precision)}; " + _passes(
+        return f"native type; {_activations(self.type_id, self.precision)}; " + _passes(
             self.isa, self.type_id, self._planes
         )
+
+    def stored(self, op: Op) -> int | None:  # noqa: ARG002
+        return self.type_id
+
+
+@dataclass(frozen=True)
+class ManyRows:
+    """Products over the same strips for a prompt: all rows of a block share each chunk of K.
+
+    The level unpacks a chunk once (AVX2) or reads it once (the others) for up to 64 rows.
+    """
+
+    isa: str
+    status: Status
+    type_id: int
+    precision: Precision = "a8"
+
+    @property
+    def name(self) -> str:
+        planes = "-a16" if activation_planes(self.type_id, self.precision) > 1 else ""
+        return f"matmul_many/{type_name(self.type_id)}{planes}/{self.isa}"
+
+    def eligible(self, op: Op) -> str | None:
+        if not isinstance(op, Linear) or op.weight.type_id != self.type_id:
+            return ""
+        return block_mismatch(op.weight)
+
+    def preferred(self, op: Op, rows: int) -> bool:  # noqa: ARG002
+        return rows >= MANY_ROWS
+
+    def reason(self, op: Op, rows: int) -> str:  # noqa: ARG002
+        among = PASS_ROWS[self.isa][1]
+        shared = f"passes of at most {among} rows share each chunk of a strip"
+        return f"native type; {_activations(self.type_id, self.precision)}; {shared}"
 
     def stored(self, op: Op) -> int | None:  # noqa: ARG002
         return self.type_id
@@ -135,11 +168,13 @@ class Expanded:
         return F32
 
 
+MANY_ROWS: Final = 17
+"""First row count of the last row class, where several groups of 16 rows share a chunk."""
 PASS_ROWS: Final[Mapping[str, tuple[int, int, int]]] = MappingProxyType(
     {
         "portable": (2, 2, 2),
-        "avx2": (6, 4, 3),
-        "avx_vnni": (6, 4, 3),
+        "avx2": (6, 4, 6),
+        "avx_vnni": (6, 4, 6),
         "avx512": (8, 8, 8),
         "neon": (6, 6, 3),
         "neon_i8mm": (6, 6, 3),
@@ -231,7 +266,9 @@ def cpu_kernels(
     """The kernels of one instruction-set level, in order of preference."""
     status, types = policy.levels[isa], frozenset(native_types)
     kinds: tuple[type[Weighted], ...] = (Linear, Embed)
+    blocks = (type_id for type_id in sorted(types) if quant_type(type_id, "").block_elements > 1)
     return (
+        *(ManyRows(isa, status, type_id, precision) for type_id in blocks),
         *(
             NativeType(kind, isa, status, type_id, precision)
             for kind in kinds
