@@ -8,7 +8,7 @@ struct AvxVnni : Avx2 {
   static constexpr const char* kName = "avx_vnni";
   static constexpr int kMaxRows = 4;       // of one pass among several
   static constexpr int kMaxRowsAlone = 6;  // of a single pass
-  static constexpr int kMaxFloatRows = 3;
+  static constexpr int kMaxFloatRows = 6;
 
   using Narrow = Wide;  // sums of a group of products
   using Scale = Wide;
