@@ -12,7 +12,7 @@ struct Neon {
   static constexpr int kMaxRows = 6;       // of one pass among several
   static constexpr int kMaxRowsAlone = 6;  // of a single pass
   static constexpr bool kSharesCodes = true;  // between the passes over a chunk
-  static constexpr int kMaxFloatRows = 3;
+  static constexpr int kMaxFloatRows = 6;
   static constexpr int kMaxPairedFloatRows = 3;  // with even and odd columns at once
 
   struct Bytes {  // four consecutive weights of each lane

@@ -8,7 +8,7 @@ struct NeonI8mm : Neon {
   static constexpr const char* kName = "neon_i8mm";
   static constexpr int kMaxRows = 6;       // of one pass among several
   static constexpr int kMaxRowsAlone = 6;  // of a single pass
-  static constexpr int kMaxFloatRows = 3;
+  static constexpr int kMaxFloatRows = 6;
 
   // Codes may take all eight bits.
   static INLINE Narrow dot(Narrow sum, Bytes codes, Activation x) {

@@ -176,8 +176,8 @@ PASS_ROWS: Final[Mapping[str, tuple[int, int, int]]] = MappingProxyType(
         "avx2": (6, 4, 6),
         "avx_vnni": (6, 4, 6),
         "avx512": (8, 8, 8),
-        "neon": (6, 6, 3),
-        "neon_i8mm": (6, 6, 3),
+        "neon": (6, 6, 6),
+        "neon_i8mm": (6, 6, 6),
     }
 )
 """Most rows of a pass (native/isa/dot_*.hh): alone, among several, of a float type."""
