@@ -53,7 +53,18 @@ int grain_of(uint64_t cursor) { return static_cast<int>(cursor >> 24 & 255); }
 uint32_t sequence_of(uint64_t cursor) { return static_cast<uint32_t>(cursor >> 32); }
 
 uint64_t pack(uint32_t sequence, int grain, int items) {
-  return uint64_t{sequence} << 32 | static_cast<uint64_t>(grain) << 24 | static_cast<uint64_t>(items);
+  const uint64_t claims = static_cast<uint64_t>(grain) << 24 | static_cast<uint64_t>(items);
+  return uint64_t{sequence} << 32 | claims;
+}
+
+// The end of a job. Its caller waits for this word: it is the last that a thread writes for a job.
+bool is_idle(uint64_t cursor) { return left_of(cursor) == 0 && grain_of(cursor) == 0; }
+
+// Tests widen the gap between the end of a job and its publication.
+void delay_for_tests() {
+#if defined(SLIPSTREAM_POOL_DELAY)
+  std::this_thread::sleep_for(std::chrono::microseconds(100));
+#endif
 }
 
 }  // namespace
@@ -90,7 +101,7 @@ void Pool::run(Job& job) {
   advance(0);
   while (true) {
     const uint64_t cursor = cursor_.load(std::memory_order_acquire);
-    if (finished_.load(std::memory_order_acquire)) break;
+    if (is_idle(cursor)) break;
     if (!claim(cursor, 0)) wait_for_change(sequence_of(cursor));
   }
   job_ = nullptr;
@@ -129,7 +140,8 @@ void Pool::advance(int phase_index) {
   while (phase_index < phases && (items = job_->items(phase_index)) == 0) ++phase_index;
   if (phase_index == phases) {
     finished_.store(true, std::memory_order_release);
-    publish(1, 0);
+    delay_for_tests();
+    publish(0, 0);
     return;
   }
   index_ = phase_index;

@@ -80,8 +80,10 @@ def test_the_count_sees_an_allocation(step_allocations: str) -> None:
 POOL = (NATIVE / "pool.cc", CHECKS / "pool_check.cc")
 
 
-def test_the_pool_keeps_its_promises(tmp_path: Path) -> None:
-    done = _run(str(_build(tmp_path, POOL, *WARNINGS)))
+@pytest.mark.parametrize("flags", [(), ("-DSLIPSTREAM_POOL_DELAY",)], ids=["plain", "late"])
+def test_the_pool_keeps_its_promises(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """``late``: the thread that ends a phase stops for a while before it says so."""
+    done = _run(str(_build(tmp_path, POOL, *WARNINGS, *flags)))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "pool: 0 failures" in done.stdout
 
