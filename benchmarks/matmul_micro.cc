@@ -5,7 +5,8 @@
 // Each sample multiplies another 2,240 outputs of a matrix larger than the caches, row counts
 // interleaved; a sample is the slower of the two threads. Other processes only ever lengthen a
 // sample, so the figures are the quartile and the least of the rounds.
-// Build: this file and native/kernels/matmul*.cc with the flags of CMakeLists.txt.
+// Build: this file and native/kernels/matmul*.cc of the architecture with the flags of
+// CMakeLists.txt.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -45,9 +46,17 @@ uint8_t* allocate(size_t bytes) {
 const MatmulKernels& level_named(const std::string& name) {
 #if defined(__x86_64__)
   if (name == "avx2") return matmul_kernels_avx2();
-  if (name == "avx512") return matmul_kernels_avx512();
+#if !defined(SLIPSTREAM_WITHOUT_AVX_VNNI)
+  if (name == "avx_vnni") return matmul_kernels_avx_vnni();
 #endif
-  return matmul_kernels_portable();
+  if (name == "avx512") return matmul_kernels_avx512();
+#elif defined(__aarch64__)
+  if (name == "neon") return matmul_kernels_neon();
+  if (name == "neon_i8mm") return matmul_kernels_neon_i8mm();
+#endif
+  if (name == "portable") return matmul_kernels_portable();
+  std::fprintf(stderr, "this build has no level %s\n", name.c_str());
+  std::exit(2);
 }
 
 WeightType type_named(const std::string& name) {

@@ -264,7 +264,7 @@ void bind_primitives(nb::module_& module) {
   module.def("sample", &sample, nb::arg("row").noconvert(), "temperature"_a, "top_k"_a, "top_p"_a,
              "min_p"_a, "seed"_a, "index"_a, "isa"_a);
   module.def("read_bandwidth", &read_bandwidth, "bytes"_a, "threads"_a, "rounds"_a = 3,
-             "streams"_a = 1,              nb::call_guard<nb::gil_scoped_release>());
+             "streams"_a = 1, nb::call_guard<nb::gil_scoped_release>());
   module.def("multiply_mixes", &multiply_mixes);
   module.def("multiply_peak", &multiply_peak, "isa"_a, "mix"_a, "threads"_a,
              nb::call_guard<nb::gil_scoped_release>());

@@ -117,6 +117,7 @@ void Executor::reserve(int rows, int logits) {
   if (workspace_ != nullptr && rows <= capacity_[0] && logits <= capacity_[1]) return;
   const std::array<int, 2> capacity{std::max(capacity_[0], capacity_for(rows)),
                                     std::max(capacity_[1], capacity_for(logits))};
+  reserve_parts(capacity[0]);
   std::vector<size_t> offsets;
   size_t bytes = 0;
   for (size_t slot = 0; slot < slot_bytes_.size(); ++slot) {
@@ -129,7 +130,7 @@ void Executor::reserve(int rows, int logits) {
   auto* made = static_cast<uint8_t*>(::operator new(bytes, kAlignment));
   if (workspace_ != nullptr) ::operator delete(workspace_, kAlignment);
   workspace_ = made;
-  workspace_bytes_ = bytes + sizeof(float) * parts_floats_;
+  workspace_bytes_ = bytes;
   capacity_ = capacity;
   for (size_t thread = 0; thread < frame_.scratch.size(); ++thread) {
     frame_.scratch[thread] = workspace_ + scratch + thread * program_.scratch_bytes;

@@ -33,7 +33,7 @@ class Executor {
 
   // Kernel path with row class -> sub-batches in which it ran.
   std::map<std::string, int64_t> counts() const;
-  size_t workspace_bytes() const { return workspace_bytes_; }
+  size_t workspace_bytes() const { return workspace_bytes_ + sizeof(float) * parts_floats_; }
 
   // Times every phase from now on, or stops doing so.
   void profile(bool on);
@@ -51,7 +51,8 @@ class Executor {
   void cut_spans();
   void cut_rows(size_t group, int start, int end, int most);
   void cut_runs(size_t group);
-  void reserve_parts(size_t floats);
+  size_t most_part_floats(int rows) const;
+  void reserve_parts(int rows);
   void redirect_outputs(const Rows& step, int first, int first_logit);
   void mark_needed();
   void count_nodes();
@@ -68,7 +69,7 @@ class Executor {
   std::vector<uint8_t> read_;                 // buffer -> whether a needed node reads it
   std::vector<std::array<int64_t, kRowClasses>> counts_;  // per node
   std::array<int, 2> capacity_{0, 0};         // rows per row set
-  size_t parts_floats_ = 0;
+  size_t parts_floats_ = 0;                   // room in Frame::parts
   uint8_t* workspace_ = nullptr;
   size_t workspace_bytes_ = 0;
 };

@@ -86,7 +86,7 @@ struct Span {
   int splits;
   int runs;
   int first_run;  // among the runs of all spans of the group
-  size_t parts;   // where the results of its splits begin in Frame::parts, when there are more runs
+  size_t parts;   // with more than one run: where the results of its splits begin in Frame::parts
 };
 
 struct Frame {

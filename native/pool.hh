@@ -18,7 +18,8 @@ class Job {
  public:
   virtual ~Job() = default;
   virtual int phases() const = 0;
-  // Items of a phase (0 = skip, at most Pool::kMaxItems). Called once all earlier phases are finished.
+  // Items of a phase (0 = skip, at most Pool::kMaxItems). Called once all earlier phases are
+  // finished.
   virtual int items(int phase) const = 0;
   // The fewest items worth claiming at once (1..255).
   virtual int grain(int phase) const = 0;

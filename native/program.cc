@@ -181,7 +181,8 @@ void Program::attention(int out, int query, int key, int value,
   const int store = node(path("store_keys"), {key, value}, -1, RowSet::all);
   nodes[store].always = true;
   row_op<StoreKeys>(store, false, key, value, shape.group, shape.layer);
-  const int attend = node(path("attention"), {query}, out, RowSet::all);
+  const char* kernel = group.type == KvType::q8_0 ? "attention-q8_0" : "attention";
+  const int attend = node(path(kernel), {query}, out, RowSet::all);
   touch(query, static_cast<int>(phases.size()));
   touch(out, static_cast<int>(phases.size()));
   phases.push_back(std::make_unique<AttentionPhase>(attend, out, query, shape));

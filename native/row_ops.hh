@@ -13,7 +13,9 @@ namespace slipstream {
 // One unit that a step runs or skips as a whole.
 struct Node {
   std::string label;       // kernel path without the row class
-  std::string many;        // the same in the last row class, where another kernel runs there
+  // The same in the last row class, where it differs. The class is nominal: the many-row kernel
+  // takes over at rows > kMaxRowsAlone of the level (kernels/rows.hh).
+  std::string many;
   std::vector<int> reads;  // buffers
   int writes = -1;         // buffer, or -1
   bool always = false;     // runs even if nothing reads it

@@ -19,17 +19,22 @@ constexpr size_t kAlignment = 64;
 constexpr size_t kPageBytes = 4096;
 constexpr size_t kSliceBytes = size_t{1} << 20;  // of a source, between two droppings of its pages
 
-size_t round_up(size_t value, size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+size_t round_up(size_t value, size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
 bool is_finite(const uint8_t* block, const ScaleField& field) {
-  // Two fixed widths: a copy of a variable one is a call.
+  // Three fixed widths: a copy of a variable one is a call.
+  const uint8_t* bytes = block + field.offset;
   uint16_t half = 0;
   uint32_t word = 0;
   if (field.width == 2) {
-    std::memcpy(&half, block + field.offset, sizeof(half));
+    std::memcpy(&half, bytes, sizeof(half));
     word = half;
+  } else if (field.width == 4) {
+    std::memcpy(&word, bytes, sizeof(word));
   } else {
-    std::memcpy(&word, block + field.offset, sizeof(word));
+    word = *bytes;
   }
   return (word & field.exponent) != field.exponent;
 }

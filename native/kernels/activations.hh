@@ -2,8 +2,8 @@
 //
 // int8 code = round to nearest even(x * (127 / amax)), scale = amax / 127 with amax the largest |x|
 // of the block; so |x - scale * code| <= scale / 2 up to float rounding. A block whose amax is
-// below 2^-100 is all zeros (127 / amax would overflow for subnormals). A block holding NaN or infinity
-// has scale NaN and codes 0, so that every output of its row is NaN.
+// below 2^-100 is all zeros (127 / amax would overflow for subnormals). A block holding NaN or
+// infinity has scale NaN and codes 0, so that every output of its row is NaN.
 //
 // Rows are kept in groups of 16: a group of n rows holds its blocks in order, n records a block, so
 // that the records one pass reads are contiguous. float32: [group][column][n rows].

@@ -50,7 +50,8 @@ struct KQuant {
     for (int b = first; b < last; ++b, x += step) {
       const uint8_t* block = strip + block_offset(b);
       typename Isa::Wide integers[kRows];
-      scaled_group_sums<Isa>(block, Source(shared).at((b - first) * 8 * kSharedGroupBytes), x, integers);
+      const auto source = Source(shared).at((b - first) * 8 * kSharedGroupBytes);
+      scaled_group_sums<Isa>(block, source, x, integers);
       add_block<Isa>(block, x, integers, sums);
     }
     UNROLL for (int r = 0; r < kRows; ++r) Isa::store_floats(tile + r * kStripRows, sums[r]);

@@ -5,8 +5,7 @@
 
 namespace slipstream::SLIPSTREAM_LEVEL {
 
-// A kind of row has an Element, load(row, i) of the elements i .. i + 15 and whether a row is read
-// in place; i is a multiple of 16.
+// A kind of row has an Element and load(row, i) of the elements i .. i + 15; i is a multiple of 16.
 struct FloatRow {
   using Element = float;
   SLIPSTREAM_INLINE static F32x16 load(const float* row, int i) {
@@ -16,14 +15,12 @@ struct FloatRow {
 
 struct HalfRow {
   using Element = uint16_t;
-  static constexpr KvType kType = KvType::f16;
   SLIPSTREAM_INLINE static F32x16 load(const uint16_t* row, int i) { return load_half(row + i); }
 };
 
 // A code times its scale is exact in a float: 8 and 11 significant bits.
 struct Q8Row {
   using Element = uint16_t;
-  static constexpr KvType kType = KvType::q8_0;
   SLIPSTREAM_INLINE static F32x16 load(const uint16_t* row, int i) {
     const uint16_t* block = row + i / kQ8BlockElements * kQ8BlockHalves;
     const auto* codes = reinterpret_cast<const int8_t*>(block + 1) + i % kQ8BlockElements;

@@ -46,11 +46,39 @@ enum class ActivationKind : int {
 enum class Precision : int { a8 = 0, a16 = 1 };
 
 struct WeightTraits {
+  WeightType type;
   const char* name;
   int block_elements;
   int block_bytes;
   ActivationKind activation;  // at a8
 };
+
+constexpr WeightTraits kWeightTraits[] = {
+    {WeightType::f32, "f32", 1, 4, ActivationKind::float32},
+    {WeightType::f16, "f16", 1, 2, ActivationKind::float32},
+    {WeightType::bf16, "bf16", 1, 2, ActivationKind::float32},
+    {WeightType::q4_0, "q4_0", 32, 18, ActivationKind::int8_per_32},
+    {WeightType::q4_1, "q4_1", 32, 20, ActivationKind::int8_per_32},
+    {WeightType::q5_0, "q5_0", 32, 22, ActivationKind::int8_per_32},
+    {WeightType::q5_1, "q5_1", 32, 24, ActivationKind::int8_per_32},
+    {WeightType::q8_0, "q8_0", 32, 34, ActivationKind::int8_per_32},
+    {WeightType::q4_k, "q4_k", 256, 144, ActivationKind::int8_per_256},
+    {WeightType::q5_k, "q5_k", 256, 176, ActivationKind::int8_per_256},
+    {WeightType::q6_k, "q6_k", 256, 210, ActivationKind::int8_per_256},
+    {WeightType::q2_k, "q2_k", 256, 84, ActivationKind::int8_per_256},
+    {WeightType::q3_k, "q3_k", 256, 110, ActivationKind::int8_per_256},
+    {WeightType::iq4_nl, "iq4_nl", 32, 18, ActivationKind::int8_per_32},
+    {WeightType::iq4_xs, "iq4_xs", 256, 136, ActivationKind::int8_per_256},
+    {WeightType::mxfp4, "mxfp4", 32, 17, ActivationKind::int8_per_32},
+};
+
+// weight_traits for constant expressions; static, so that no level shares a symbol with another.
+static constexpr const WeightTraits* find_traits(WeightType type) {
+  for (const WeightTraits& traits : kWeightTraits) {
+    if (traits.type == type) return &traits;
+  }
+  return nullptr;
+}
 
 // nullptr when no native kernel exists for the type.
 const WeightTraits* weight_traits(WeightType type);
@@ -80,8 +108,10 @@ struct MatmulKernels {
   void (*repack)(WeightType type, const uint8_t* source, int rows, int columns, int strip,
                  uint8_t* packed_strip);
 
-  // out[columns] = row `row` (0..15) of a packed strip, dequantised (same values as the NumPy oracle).
-  void (*dequantise_packed)(WeightType type, const uint8_t* strip, int columns, int row, float* out);
+  // out[columns] = row `row` (0..15) of a packed strip, dequantised (same values as the NumPy
+  // oracle).
+  void (*dequantise_packed)(WeightType type, const uint8_t* strip, int columns, int row,
+                            float* out);
 
   // out[columns] = one GGUF row, dequantised.
   void (*dequantise_source)(WeightType type, const uint8_t* source_row, int columns, float* out);

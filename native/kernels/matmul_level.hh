@@ -34,26 +34,34 @@
 #include "kernels/iq4_xs.hh"
 #include "kernels/mxfp4.hh"
 
+// A type's trait, which agrees with weight_traits on the blocks.
+template <WeightType kType, class Type>
+constexpr Type trait() {
+  static_assert(Type::kBlockElements == find_traits(kType)->block_elements);
+  static_assert(Type::kBlockBytes == find_traits(kType)->block_bytes);
+  return {};
+}
+
 // Calls visit(T{}) with the type's trait; callers ask weight_traits first.
 template <class Visit>
 INLINE void visit_type(WeightType type, Visit visit) {
   switch (type) {
-    case WeightType::f32: return visit(F32{});
-    case WeightType::f16: return visit(F16{});
-    case WeightType::bf16: return visit(BF16{});
-    case WeightType::q4_0: return visit(Q4_0{});
-    case WeightType::q4_1: return visit(Q4_1{});
-    case WeightType::q5_0: return visit(Q5_0{});
-    case WeightType::q5_1: return visit(Q5_1{});
-    case WeightType::q8_0: return visit(Q8_0{});
-    case WeightType::q4_k: return visit(Q4_K{});
-    case WeightType::q5_k: return visit(Q5_K{});
-    case WeightType::q6_k: return visit(Q6_K{});
-    case WeightType::q2_k: return visit(Q2_K{});
-    case WeightType::q3_k: return visit(Q3_K{});
-    case WeightType::iq4_nl: return visit(IQ4_NL{});
-    case WeightType::iq4_xs: return visit(IQ4_XS{});
-    case WeightType::mxfp4: return visit(MXFP4{});
+    case WeightType::f32: return visit(trait<WeightType::f32, F32>());
+    case WeightType::f16: return visit(trait<WeightType::f16, F16>());
+    case WeightType::bf16: return visit(trait<WeightType::bf16, BF16>());
+    case WeightType::q4_0: return visit(trait<WeightType::q4_0, Q4_0>());
+    case WeightType::q4_1: return visit(trait<WeightType::q4_1, Q4_1>());
+    case WeightType::q5_0: return visit(trait<WeightType::q5_0, Q5_0>());
+    case WeightType::q5_1: return visit(trait<WeightType::q5_1, Q5_1>());
+    case WeightType::q8_0: return visit(trait<WeightType::q8_0, Q8_0>());
+    case WeightType::q4_k: return visit(trait<WeightType::q4_k, Q4_K>());
+    case WeightType::q5_k: return visit(trait<WeightType::q5_k, Q5_K>());
+    case WeightType::q6_k: return visit(trait<WeightType::q6_k, Q6_K>());
+    case WeightType::q2_k: return visit(trait<WeightType::q2_k, Q2_K>());
+    case WeightType::q3_k: return visit(trait<WeightType::q3_k, Q3_K>());
+    case WeightType::iq4_nl: return visit(trait<WeightType::iq4_nl, IQ4_NL>());
+    case WeightType::iq4_xs: return visit(trait<WeightType::iq4_xs, IQ4_XS>());
+    case WeightType::mxfp4: return visit(trait<WeightType::mxfp4, MXFP4>());
   }
   abort();
 }

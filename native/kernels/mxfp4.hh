@@ -42,8 +42,8 @@ struct MXFP4 {
       prefetch_group<Isa, Codec>(planes);
       typename Isa::Narrow integers[kRows];
       UNROLL for (int r = 0; r < kRows; ++r) integers[r] = Isa::narrow_start(x[r].offset16);
-      add_steps<Isa, Codec, 0, kGroupSteps>(planes, Source(shared).at((b - first) * kSharedGroupBytes), x->codes,
-                                            sizeof(Activation), integers);
+      const auto source = Source(shared).at((b - first) * kSharedGroupBytes);
+      add_steps<Isa, Codec, 0, kGroupSteps>(planes, source, x->codes, sizeof(Activation), integers);
       const auto scale = Isa::load_powers(strip + scale_offset(b));
       UNROLL for (int r = 0; r < kRows; ++r) {
         const auto factor = Isa::multiply(scale, Isa::splat(x[r].scale * 0.5f));

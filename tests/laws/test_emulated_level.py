@@ -1,8 +1,8 @@
 """Whole models on the x86 levels that the CPU lacks, emulated.
 
 Builds a second native module whose AVX-512 level goes through SIMDe and whose AVX-VNNI level goes
-through AVX2 instructions, and runs the row laws with it: they compare every level that a module
-offers, bit by bit.
+through AVX2 instructions, and runs the laws of rows, ops and attention with it: they compare every
+level that a module offers, bit by bit.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.native, pytest.mark.slow]
 
 EMULATED = ("avx_vnni", "avx512")
 """Levels that CMake can build for a CPU with AVX2 alone, weakest first."""
+LAWS = ("test_rows.py", "test_ops.py", "test_attention.py")
 ROOT = Path(__file__).resolve().parents[2]
 SEARCH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
@@ -81,10 +82,10 @@ def test_whole_models_have_the_same_bits(tmp_path: Path) -> None:
         PYTHONPATH=path,
     )
     assert levels.split() == ["portable", "avx2", *EMULATED]
-    laws = ["tests/laws/test_rows.py", "tests/laws/test_ops.py"]
-    shown = _run(
-        [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *laws],
-        PYTHONPATH=path,
-        PYTEST_ADDOPTS="",
-    )
-    assert " passed" in shown
+    for law in LAWS:
+        shown = _run(
+            [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/laws/{law}"],
+            PYTHONPATH=path,
+            PYTEST_ADDOPTS="",
+        )
+        assert " passed" in shown

@@ -9,5 +9,5 @@ int main() {
   std::printf("levels:");
   for (const slipstream::Level& level : slipstream::levels()) std::printf(" %s", level.name);
   std::printf("\n");
-  return slipstream::read_bandwidth(size_t{1} << 20, 2, 1) > 0 ? 0 : 1;
+  return slipstream::read_bandwidth(size_t{1} << 20, 2, 1, 1) > 0 ? 0 : 1;
 }

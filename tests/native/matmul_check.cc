@@ -10,6 +10,10 @@
 // a line on stderr for each failure.
 #include <string>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "matmul_cases.hh"
 #include "planes_check.hh"
 
@@ -17,26 +21,45 @@ namespace {
 
 using namespace matmul_check;
 
+#if defined(__x86_64__)
+bool has_avx2() {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
+
+// As isa/levels.cc: not every compiler that builds the level knows its name.
+[[maybe_unused]] bool has_avx_vnni() {
+#if defined(SLIPSTREAM_EMULATE_AVX_VNNI)
+  return has_avx2();
+#else
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1;
+#endif
+}
+
+bool has_avx512() {
+#if defined(SLIPSTREAM_EMULATE_AVX512)
+  return has_avx2();
+#else
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vnni");
+#endif
+}
+#endif
+
 std::vector<const MatmulKernels*> levels() {
   std::vector<const MatmulKernels*> found{&matmul_kernels_portable()};
 #if defined(__aarch64__)
   found.push_back(&matmul_kernels_neon());
   found.push_back(&matmul_kernels_neon_i8mm());
 #elif defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    found.push_back(&matmul_kernels_avx2());
-  }
-#if defined(SLIPSTREAM_EMULATE_AVX_VNNI)
-  found.push_back(&matmul_kernels_avx_vnni());
+  if (has_avx2()) found.push_back(&matmul_kernels_avx2());
+#if !defined(SLIPSTREAM_WITHOUT_AVX_VNNI)
+  if (has_avx_vnni()) found.push_back(&matmul_kernels_avx_vnni());
 #endif
-#if defined(SLIPSTREAM_EMULATE_AVX512)
-  found.push_back(&matmul_kernels_avx512());
-#else
-  if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vl")) {
-    found.push_back(&matmul_kernels_avx512());
-  }
-#endif
+  if (has_avx512()) found.push_back(&matmul_kernels_avx512());
 #endif
   return found;
 }

@@ -1,8 +1,9 @@
-// Counts what a step allocates: nothing, once a step of as many rows has run.
+// Counts what a step allocates: nothing, at any depth, once a step of as many rows has run.
 //
-//   step_allocations [violate]     exit status 0 = no allocation; `violate` allocates one on purpose
+//   step_allocations [violate]    exit status 0 = no allocation; `violate` allocates one on purpose
 //
-// A model of two layers on the portable level; every call of malloc and its kin on any thread counts.
+// A model of two layers on the portable level; every call of malloc and its kin on any thread
+// counts.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -71,7 +72,8 @@ namespace {
 using namespace slipstream;
 
 constexpr int kWidth = 64, kHeads = 2, kHeadDim = 32, kInner = 96, kVocabulary = 80;
-constexpr int kLayers = 2, kPages = 8, kMostRows = 33, kLongStep = 300;
+constexpr int kLayers = 2, kPages = 64, kMostRows = 33, kLongStep = 300;
+constexpr int kPositions = kPages * kPagePositions;
 
 // The model, and the arrays that a step reads and writes.
 class Model {
@@ -86,9 +88,11 @@ class Model {
         pages_(kPages),
         zeros_(kLongStep) {
     for (int page = 0; page < kPages; ++page) pages_[page] = page;
-    for (int i = 0; i < kLongStep; ++i) {
+    for (int i = 0; i < kPositions; ++i) {
       counts_.push_back(i + 1);
       numbers_.push_back(i);
+    }
+    for (int i = 0; i < kLongStep; ++i) {
       tokens_.push_back(i % kVocabulary);
       ones_.push_back(1);
     }
@@ -96,17 +100,17 @@ class Model {
     rows_.tables.push_back({pages_.data(), 1, kPages});
   }
 
-  // A chain from position 0. With `all`: every output, and each row reads its own key through its
-  // tail, as a draft row does; else the last row's logits only.
-  void step(int rows, bool all) {
+  // A chain from position `depth`. With `all`: every output, and each row reads its own key through
+  // its tail, as a draft row does; else the last row's logits only.
+  void step(int rows, bool all, int depth = 0) {
     rows_.count = rows;
     rows_.tokens = tokens_.data();
-    rows_.positions = rows_.slots = numbers_.data();
+    rows_.positions = rows_.slots = numbers_.data() + depth;
     rows_.table = zeros_.data();
-    rows_.identity = all ? numbers_.data() : counts_.data();
+    rows_.identity = (all ? numbers_.data() : counts_.data()) + depth;
     rows_.tail_start = all ? numbers_.data() : zeros_.data();
     rows_.tail_count = all ? ones_.data() : zeros_.data();
-    rows_.tail = numbers_.data();
+    rows_.tail = numbers_.data() + depth;
     rows_.tail_size = all ? rows : 0;
     rows_.logit_rows = all ? numbers_.data() : numbers_.data() + rows - 1;
     rows_.logits = all ? rows : 1;
@@ -129,7 +133,7 @@ class Model {
   }
 
   Program build() {
-    Program program(level("portable"));
+    Program program(level("portable"), Precision::a8);
     program.add_group({keys_.data(), values_.data(), kLayers, kPages, 1, kHeadDim});
     int x = program.value(kWidth, RowSet::all);
     program.embed_packed(x, matrix(WeightType::q8_0, kVocabulary, kWidth), 1.0f);
@@ -185,6 +189,15 @@ void all_steps(Model& model) {
   model.step(kLongStep, true);
 }
 
+// As many rows as before, at depths up to the last position that the memory holds.
+void deep_steps(Model& model) {
+  for (int depth = kPagePositions; depth < kPositions; depth *= 2) {
+    for (const int rows : {1, 2, 7, 16, kMostRows}) model.step(rows, rows % 2 == 0, depth);
+  }
+  for (const int rows : {1, kMostRows}) model.step(rows, true, kPositions - rows);
+  model.step(kLongStep, true, kPositions - kLongStep);
+}
+
 std::vector<int> sink;  // outlives the count, so that no compiler leaves its memory out
 
 long allocations_of_steps(int threads, bool violate) {
@@ -195,6 +208,7 @@ long allocations_of_steps(int threads, bool violate) {
   allocations.store(0);
   counting.store(true);
   all_steps(model);
+  deep_steps(model);
   if (violate) sink.assign(1000, threads);
   counting.store(false);
   return allocations.load();

@@ -122,6 +122,10 @@ def test_every_level_and_row_count_gives_the_same_bits(matmul_check: Path) -> No
     assert "failures: 0\n" in shown
 
 
+def test_planes_of_activations_give_the_same_bits(matmul_check: Path) -> None:
+    assert "failures: 0\n" in _emulate(matmul_check, "planes")
+
+
 @pytest.mark.parametrize("kind", QUANT_TYPES.values(), ids=lambda kind: kind.name)
 def test_dequantised_values_are_those_of_the_oracle(matmul_check: Path, kind: QuantType) -> None:
     blocks = random_blocks(kind.name, 16, np.random.default_rng(5))

@@ -21,7 +21,9 @@ from slipstream.errors import BackendError, OptionError, UnsupportedError
 from slipstream.gguf import open_gguf
 from slipstream.graph import Graph, GraphBuilder, Weight
 from slipstream.memory.attention import AttentionMemory
+from slipstream.memory.kv_types import KV_TYPES
 from slipstream.models import build_graph
+from slipstream.options import KvType
 from slipstream.quants import QUANT_TYPES
 
 ALL_TYPES = frozenset(QUANT_TYPES)
@@ -206,17 +208,18 @@ def test_a_wrong_policy_is_refused(text: str, message: str) -> None:
 @pytest.mark.native
 @pytest.mark.parametrize("architecture", ["llama", "gemma3"])
 @pytest.mark.parametrize("types", [{"ffn_down": "q4_0"}, {"ffn_up": "f16"}])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 def test_observed_paths_were_predicted(
-    tmp_path: Path, architecture: str, types: dict[str, str]
+    tmp_path: Path, architecture: str, types: dict[str, str], kv_type: KvType
 ) -> None:
     pytest.importorskip("slipstream._native")
-    from slipstream.backends.cpu import CpuBackend
+    from slipstream.backends.cpu import CpuBackend, native_types
 
-    path = tiny_model(tmp_path / "tiny.gguf", architecture, types=types)
+    path = tiny_model(tmp_path / "tiny.gguf", architecture, types=types, head_dim=32)
     with open_gguf(path) as file:
         graph = fuse(build_graph(file))
         backend = CpuBackend(threads=1)
-        memory = AttentionMemory(graph, 128)
+        memory = AttentionMemory(graph, 128, kv_type=kv_type)
         weights = backend.load(file, graph)
         program = backend.compile(graph, weights, memory)
         sequence = memory.open()
@@ -224,7 +227,19 @@ def test_observed_paths_were_predicted(
             program.run(step(sequence, np.arange(rows, dtype=np.int32)))
     observed = set(filter(is_planned, program.observed()))
     assert observed
-    assert observed == weights.plan.paths() == program.plan.paths()
+    assert observed == program.plan.paths()
+    predicted = select(graph, backend.isa, native_types(), kv_type=kv_type)
+    assert program.plan == predicted
+    assert (weights.plan == predicted) is (kv_type == "f16")
+
+
+def test_keys_in_codes_have_a_kernel_of_their_own(tmp_path: Path) -> None:
+    graph = tiny_graph(tmp_path)
+    plain, coded = (select(graph, "avx2", ALL_TYPES, kv_type=kind) for kind in KV_TYPES)
+    names = [{row.kernel for row in p.rows() if row.kind == "Attention"} for p in (plain, coded)]
+    assert names == [{"attention/avx2"}, {"attention-q8_0/avx2"}]
+    assert plain.with_memory("q8_0") == coded
+    assert coded.with_memory("f16") == plain
 
 
 @pytest.mark.parametrize("isa", PASS_ROWS)

@@ -167,14 +167,15 @@ class CpuBackend:
             )
         compiler = Compiler(weights, memory, self.isa)
         program = compiler.compile(graph, self._pool)
-        return CpuProgram(graph, memory, program, compiler, weights.plan)
+        plan = weights.plan.with_memory(memory.kv_type)
+        return CpuProgram(graph, memory, program, compiler, plan)
 
 
 class CpuProgram:
     """A graph bound to weights and a memory.
 
     Attributes:
-        plan: the kernels that its weights were loaded for.
+        plan: the kernels that its weights were loaded for, and those of its memory.
         workspace_bytes: memory for the values of a step; grows with the largest step seen.
     """
 

@@ -83,7 +83,8 @@ def _predict(
 
     isa, why = cpu_level(model_options.isa)
     chosen = load_policy(policy)
-    plan = select(graph, isa, native_types(), chosen, model_options.precision)
+    precision, kv_type = model_options.precision, model_options.kv_type
+    plan = select(graph, isa, native_types(), chosen, precision, kv_type)
     choices = [row for rows in classes for row in plan.rows(rows)]
     groups = group_choices(choices)
     varying = varying_ops(CpuBackend.row_invariant, graph)
@@ -91,8 +92,7 @@ def _predict(
     _print_groups(groups)
     backing = chosen.levels[isa]
     print(f"status: what is on record ({backing.chip}, {backing.date}), not a test of this machine")
-    precision = precision_line(plan.precision)
-    for line in [precision, *note_lines(plan.notes()), exact_line(varying)]:
+    for line in [precision_line(precision), *note_lines(plan.notes()), exact_line(varying)]:
         print(printable(line))
     head = {"model": model_options.model, "backend": "cpu", "isa": isa, "isa_reason": why}
     head |= {"policy": policy, "precision": plan.precision}

@@ -25,7 +25,7 @@ from slipstream.graph import (
     Softcap,
     Weight,
 )
-from slipstream.options import Precision
+from slipstream.options import KvType, Precision
 from slipstream.quants import QUANT_TYPES, quant_type, type_name
 
 F32: Final = 0
@@ -107,7 +107,10 @@ class NativeType:
 class ManyRows:
     """Products over the same strips for a prompt: all rows of a block share each chunk of K.
 
-    The level unpacks a chunk once (AVX2) or reads it once (the others) for up to 64 rows.
+    A block is 64 rows, 32 at a16 (their two planes are 64 rows of the kernel). AVX2, AVX-VNNI and
+    both NEON levels unpack a chunk once for the whole block, except for Q8_0, whose codes need no
+    unpacking, IQ4_NL and IQ4_XS: these, and every type on portable and AVX-512, are unpacked in
+    each pass from a chunk that stays in the cache (``native/kernels/rows.hh``).
     """
 
     isa: str
@@ -213,7 +216,7 @@ ROW_LOCAL: Final[Mapping[type, str]] = MappingProxyType(
         Attention: "attention",
     }
 )
-"""Ops with one kernel on every level."""
+"""Ops with one kernel on every level; attention has one for each way to keep keys and values."""
 COPIES: Final[Mapping[type, str]] = MappingProxyType(
     {Input: "input", Gather: "gather", Output: "output"}
 )
@@ -222,6 +225,12 @@ COPIES: Final[Mapping[type, str]] = MappingProxyType(
 
 BOOKKEEPING: Final = frozenset({"prepare", "store_keys", "rope_table"})
 """Families that the native program counts beside the kernels: steps of a planned op."""
+
+
+def attention_path(isa: str, kv_type: KvType) -> str:
+    """The kernel path of attention to keys and values kept as ``kv_type``."""
+    kept = "" if kv_type == "f16" else f"-{kv_type}"
+    return f"{ROW_LOCAL[Attention]}{kept}/{isa}"
 
 
 def is_planned(path: str) -> bool:
@@ -261,12 +270,18 @@ def block_mismatch(weight: Weight) -> str | None:
 
 
 def cpu_kernels(
-    isa: str, native_types: Collection[int], policy: Policy, precision: Precision = "a8"
+    isa: str,
+    native_types: Collection[int],
+    policy: Policy,
+    precision: Precision = "a8",
+    kv_type: KvType = "f16",
 ) -> tuple[Kernel, ...]:
     """The kernels of one instruction-set level, in order of preference."""
     status, types = policy.levels[isa], frozenset(native_types)
     kinds: tuple[type[Weighted], ...] = (Linear, Embed)
     blocks = (type_id for type_id in sorted(types) if quant_type(type_id, "").block_elements > 1)
+    rows = {kind: f"{name}/{isa}" for kind, name in ROW_LOCAL.items()}
+    rows[Attention] = attention_path(isa, kv_type)
     return (
         *(ManyRows(isa, status, type_id, precision) for type_id in blocks),
         *(
@@ -275,6 +290,5 @@ def cpu_kernels(
             for type_id in sorted(types)
         ),
         *(Expanded(kind, isa, status, types) for kind in kinds),
-        *(OnlyKernel(kind, f"{name}/{isa}", status) for kind, name in ROW_LOCAL.items()),
-        *(OnlyKernel(kind, name, status) for kind, name in COPIES.items()),
+        *(OnlyKernel(kind, name, status) for kind, name in {**rows, **COPIES}.items()),
     )

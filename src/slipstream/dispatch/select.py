@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from slipstream.dispatch.kernels import Kernel, cpu_kernels
+from slipstream.dispatch.kernels import Kernel, attention_path, cpu_kernels
 from slipstream.dispatch.policy import DEFAULT_RUNG, Policy, Rung, load_policy
 from slipstream.dispatch.structure import writes
 from slipstream.errors import BackendError, OptionError, UnsupportedError
@@ -27,7 +27,7 @@ from slipstream.graph import (
     Output,
     Weight,
 )
-from slipstream.options import Precision
+from slipstream.options import KvType, Precision
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,26 @@ class Plan:
     Attributes:
         precision: of the activations of every product, whatever the row count: a mode that changed
             with the rows of a step would break row invariance.
+        kv_type: how the memory keeps the keys and values that attention reads.
     """
 
     isa: str
     choices: tuple[PlanRow, ...]
     precision: Precision = "a8"
+    kv_type: KvType = "f16"
 
     def rows(self, row_class: RowClass | None = None) -> tuple[PlanRow, ...]:
         """All choices, or those of one row class, in graph order."""
         return tuple(row for row in self.choices if row_class in (None, row.rows))
+
+    def with_memory(self, kv_type: KvType) -> Plan:
+        """The plan of the same weights with a memory that keeps ``kv_type``, known at compile."""
+        path = attention_path(self.isa, kv_type)
+        choices = tuple(
+            replace(row, kernel=path) if row.kind == Attention.__name__ and row.kernel else row
+            for row in self.choices
+        )
+        return replace(self, choices=choices, kv_type=kv_type)
 
     def paths(self) -> frozenset[str]:
         """What ``Program.observed`` may name, row classes included."""
@@ -146,6 +157,7 @@ def select(
     native_types: Collection[int],
     policy: Policy | None = None,
     precision: Precision = "a8",
+    kv_type: KvType = "f16",
 ) -> Plan:
     """The plan of a graph on one instruction-set level.
 
@@ -153,20 +165,21 @@ def select(
         isa: a level of the policy, such as ``avx2``.
         native_types: GGML ids with a native kernel.
         precision: of activations.
+        kv_type: how the memory keeps keys and values.
 
     Raises:
         OptionError: the policy does not know the level.
     """
     policy = policy or load_policy("cpu")
     _check_known(isa, policy)
-    kernels = cpu_kernels(isa, native_types, policy, precision)
+    kernels = cpu_kernels(isa, native_types, policy, precision, kv_type)
     choices = (
         _choose(at, type(op).__name__, part, rows, kernels)
         for at, op in enumerate(graph.ops)
         for part in _parts(op)
         for rows in ROW_CLASSES
     )
-    return Plan(isa, tuple(choices), precision)
+    return Plan(isa, tuple(choices), precision, kv_type)
 
 
 Verify = Callable[[str], str | None]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,12 @@ from slipstream.errors import OptionError
 from slipstream.loading import LoadedModel
 from slipstream.measure.interleave import Timing, by_condition, interleave
 from slipstream.measure.statistics import drift, median_interval
+from slipstream.options import EngineOptions
 
 Progress = Callable[[int, int | None, str], None]
 """Called with steps done, steps in all, and what is being done."""
+PREFILL_CHUNK: Final = EngineOptions().prefill_chunk
+"""Most rows of a step of a prompt, as in the engine."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ def chain_step(sequence: int, tokens: NDArray[np.int32], *, all_logits: bool = T
     )
 
 
-def fill(program: Program, sequence: int, depth: int, chunk: int = 64) -> None:
+def fill(program: Program, sequence: int, depth: int, chunk: int = PREFILL_CHUNK) -> None:
     """Commit ``depth`` positions of arbitrary tokens."""
     tokens = spread_tokens(depth, program.graph.vocabulary)
     for begin in range(0, depth, chunk):
