@@ -223,14 +223,17 @@ def test_bench_rows_ops_and_plot(slipstream: Command, tiny: Path, tmp_path: Path
     assert page.read_text().startswith("<!doctype html>")
 
 
-def test_bench_rows_plot_that_cannot_be_written(
-    slipstream: Command, tiny: Path, backend: Sequence[str], tmp_path: Path
+@pytest.mark.parametrize("name", ["none/rows.html", "", "tiny.gguf", "folder.html"])
+def test_bench_rows_refuses_a_page_before_it_measures(
+    slipstream: Command, tiny: Path, backend: Sequence[str], tmp_path: Path, name: str
 ) -> None:
-    page = tmp_path / "none" / "rows.html"
+    (tmp_path / "folder.html").mkdir()
+    page = tmp_path / name if name else ""
     options = ("--rows", "1", "--rounds", "1", "--depth", "1", "--plot", page)
     done = slipstream("bench", "rows", tiny, *backend, *options)
     assert done.returncode == 2
     assert "--plot" in done.stderr
+    assert "ratio" not in done.stdout
     assert "Traceback" not in done.stderr
 
 

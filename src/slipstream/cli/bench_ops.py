@@ -93,7 +93,7 @@ def _cases(arguments: argparse.Namespace) -> list[Case]:
 
 
 def _names(flag: str, text: str | None, known: Sequence[str]) -> list[str]:
-    names = list(dict.fromkeys(text.split(","))) if text else list(known)
+    names = list(dict.fromkeys(text.split(","))) if text is not None else list(known)
     unknown = [name for name in names if name not in known]
     if unknown:
         expected = f"`{flag}` among {', '.join(known)}"

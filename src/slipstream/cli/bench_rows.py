@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from slipstream.cli.flags import add_flags, options
 from slipstream.cli.identity import identity
 from slipstream.cli.numbers import parse_row_counts, whole_number
-from slipstream.cli.output import add_json, print_json, progress_bar, table
+from slipstream.cli.output import add_json, print_json, printable, progress_bar, table
 from slipstream.cli.statistics import precision_line
 from slipstream.errors import OptionError
 from slipstream.options import ModelOptions
@@ -57,6 +57,7 @@ def execute(arguments: argparse.Namespace) -> None:
     rounds = whole_number("--rounds", arguments.rounds)
     if arguments.ops and model_options.backend != "cpu":
         raise OptionError("`--ops` with the native backend", "`--backend reference`", "Drop one.")
+    page = None if arguments.plot is None else _page_path(arguments.plot)
     loaded = open_program(model_options, quiet=arguments.json)
     head = identity(model_options, loaded)
     before = _probe(loaded, head)
@@ -69,10 +70,29 @@ def execute(arguments: argparse.Namespace) -> None:
     _print(record, machine)
     if arguments.ops:
         record["ops"] = _ops(loaded, counts, depth, rounds, machine)
-    if arguments.plot:
-        _plot(record, Path(arguments.plot))
-    if arguments.json:
-        print_json({**record, "observed": dict(loaded.program.observed())})
+    try:
+        if page is not None:
+            _plot(record, page)
+    finally:
+        if arguments.json:
+            print_json({**record, "observed": dict(loaded.program.observed())})
+
+
+def _page_path(name: str) -> Path:
+    """The file of ``--plot``, asked before anything is measured.
+
+    Raises:
+        OptionError: it is no page, or its folder does not exist.
+    """
+    path = Path(name)
+    if path.suffix.lower() not in {".html", ".htm"} or path.is_dir():
+        raise OptionError(
+            "a file name that ends in .html after --plot", f"`{name}`", "Name a page."
+        )
+    if not path.parent.is_dir():
+        folder = f"no folder `{path.parent}`"
+        raise OptionError("a folder that exists after --plot", folder, "Make the folder first.")
+    return path
 
 
 def _probe(loaded: LoadedModel, head: Mapping[str, Any]) -> MachineProbe | None:
@@ -211,11 +231,11 @@ def _plot(record: Mapping[str, Any], path: Path) -> None:
     from slipstream.measure.rows_page import rows_page
 
     try:
-        path.write_text(rows_page(record), encoding="utf-8")
+        path.write_bytes(rows_page(record).encode("utf-8", "backslashreplace"))
     except OSError as problem:
         found = problem.strerror or type(problem).__name__
-        remedy = "Name a file in a folder that exists."
+        remedy = "Name another file."
         raise OptionError(
             f"a file that can be written after --plot, `{path}`", found, remedy
         ) from None
-    print(f"curve: {path}")
+    print(f"curve: {printable(str(path))}")

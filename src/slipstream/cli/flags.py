@@ -97,7 +97,8 @@ def _given(option: OptionInfo, arguments: argparse.Namespace) -> Any:
     if value is not None or len(set(halves)) > 1:
         given = [f"`{name} {half}`" for name, half in zip(flags, halves, strict=True) if half]
         raise OptionError(
-            f"{' and '.join(f'`{flag}`' for flag in flags)} with the same type",
+            f"{' and '.join(f'`{flag}`' for flag in flags)} of one type, or "
+            f"`{_long(option.name)}` alone",
             " and ".join([*given, *([f"`{_long(option.name)} {value}`"] if value else [])]),
             f"Use `{_long(option.name)}`: keys and values are kept alike.",
         )

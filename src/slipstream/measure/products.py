@@ -18,6 +18,7 @@ from slipstream.quants import QUANT_TYPES, SCALE_FIELDS
 
 _WORKING_SET = 128 << 20  # bytes: copies of the matrix beyond any last-level cache's share
 _MOST_COPIES = 256
+_PATTERN_BLOCKS = 1 << 16  # repeated over the matrix: random bytes for all of it cost memory
 _FEWEST_ROUNDS = 3
 _OVERTIME = 4  # times the budget, to reach the fewest rounds
 _CACHED_BELOW = 0.25  # of the read bandwidth: a slower product does not care where weights lie
@@ -79,8 +80,18 @@ def synthetic_weights(type_id: int, outputs: int, inputs: int) -> NDArray[np.uin
     if inputs % kind.block_elements:
         raise ValueError(f"{kind.name} needs a multiple of {kind.block_elements} inputs")
     blocks = outputs * inputs // kind.block_elements
+    pattern = _random_blocks(type_id, min(blocks, _PATTERN_BLOCKS)).reshape(-1)
+    data = np.empty(blocks * kind.block_bytes, np.uint8)
+    for start in range(0, data.size, pattern.size):
+        part = data[start : start + pattern.size]
+        part[:] = pattern[: part.size]
+    return data
+
+
+def _random_blocks(type_id: int, blocks: int) -> NDArray[np.uint8]:
+    """``[blocks, bytes of a block]``."""
     rng = np.random.default_rng(type_id)
-    data = rng.integers(0, 256, (blocks, kind.block_bytes), dtype=np.uint8)
+    data = rng.integers(0, 256, (blocks, QUANT_TYPES[type_id].block_bytes), dtype=np.uint8)
     for field in SCALE_FIELDS[type_id]:
         part = slice(field.offset, field.offset + field.width)
         values = data[:, part].copy().view(f"<u{field.width}")
@@ -88,7 +99,7 @@ def synthetic_weights(type_id: int, outputs: int, inputs: int) -> NDArray[np.uin
         # An exponent field with all bits set but the first is the exponent 0.
         values = values & (everything - field.exponent) | field.exponent & field.exponent >> 1
         data[:, part] = values.astype(f"<u{field.width}").view(np.uint8)
-    return data.reshape(-1)
+    return data
 
 
 class _Products:
@@ -162,12 +173,21 @@ def product_costs(
     data = synthetic_weights(case.type_id, case.outputs, case.inputs)
     products = _Products(case, pool, data, 1)
     fastest = min(products.seconds(min(rows))[0] for _ in range(2))
-    if case.weight_bytes / fastest > _CACHED_BELOW * machine.read_gb_s * 1e9:
+    from_memory = case.weight_bytes / fastest > _CACHED_BELOW * machine.read_gb_s * 1e9
+    if from_memory:
         copies = -(-_WORKING_SET // case.weight_bytes)
-        products = _Products(case, pool, data, min(max(copies, 1), _MOST_COPIES))
+        products = (
+            _Products(case, pool, data, min(copies, _MOST_COPIES)) if copies > 1 else products
+        )
     samples = _samples(products, rows, budget_s)
     for r in rows:
-        yield _cost(case, r, samples[r], machine, from_memory=products.copies > 1)
+        yield _cost(
+            case,
+            r,
+            samples[r],
+            machine,
+            from_memory=from_memory or case.weight_bytes >= _WORKING_SET,
+        )
 
 
 def _samples(
