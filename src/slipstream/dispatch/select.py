@@ -13,18 +13,15 @@ from typing import Final
 
 from slipstream.dispatch.kernels import Kernel, attention_path, cpu_kernels
 from slipstream.dispatch.policy import DEFAULT_RUNG, Policy, Rung, load_policy
-from slipstream.dispatch.structure import writes
+from slipstream.dispatch.structure import describe
 from slipstream.errors import BackendError, OptionError, UnsupportedError
 from slipstream.graph import (
     Attention,
-    Embed,
     GatedLinear,
     Graph,
-    Input,
     Linear,
     LinearGroup,
     Op,
-    Output,
     Weight,
 )
 from slipstream.options import KvType, Precision
@@ -172,9 +169,9 @@ def select(
     """
     policy = policy or load_policy("cpu")
     _check_known(isa, policy)
-    kernels = cpu_kernels(isa, native_types, policy, precision, kv_type)
+    eligible = _Eligible(cpu_kernels(isa, native_types, policy, precision, kv_type))
     choices = (
-        _choose(at, type(op).__name__, part, rows, kernels)
+        _choose(at, type(op).__name__, part, rows, eligible)
         for at, op in enumerate(graph.ops)
         for part in _parts(op)
         for rows in ROW_CLASSES
@@ -268,25 +265,32 @@ def _parts(op: Op) -> Iterator[Op]:
         yield op
 
 
-def _choose(at: int, kind: str, op: Op, rows: RowClass, kernels: Sequence[Kernel]) -> PlanRow:
+class _Eligible:
+    """The kernels that can run an op; asked once per kind of op, type and width of its matrix."""
+
+    def __init__(self, kernels: Sequence[Kernel]) -> None:
+        self._kernels = kernels
+        self._known: dict[tuple[type[Op], int | None, int | None], list[Kernel]] = {}
+
+    def kernels(self, op: Op) -> list[Kernel]:
+        weight = getattr(op, "weight", None)
+        key = type(op), getattr(weight, "type_id", None), getattr(weight, "columns", None)
+        if key not in self._known:
+            self._known[key] = [k for k in self._kernels if k.eligible(op) is None]
+        return self._known[key]
+
+    def refusal(self, op: Op, kind: str) -> str:
+        """Why no kernel can run an op."""
+        refusals = (kernel.eligible(op) for kernel in self._kernels)
+        return next(filter(None, refusals), f"no kernel for {kind}")
+
+
+def _choose(at: int, kind: str, op: Op, rows: RowClass, eligible: _Eligible) -> PlanRow:
     label = describe(op)
-    refusals = [kernel.eligible(op) for kernel in kernels]
-    able = [kernel for kernel, refusal in zip(kernels, refusals, strict=True) if refusal is None]
+    able = eligible.kernels(op)
     if not able:
-        reason = next(filter(None, refusals), f"no kernel for {kind}")
-        return PlanRow(at, kind, label, rows, None, None, reason)
+        return PlanRow(at, kind, label, rows, None, None, eligible.refusal(op, kind))
     chosen = next((kernel for kernel in able if kernel.preferred(op, rows.first)), able[0])
     reason, weight = chosen.reason(op, rows.first), getattr(op, "weight", None)
     stored, rung = chosen.stored(op), chosen.status.rung
     return PlanRow(at, kind, label, rows, chosen.name, rung, reason, weight, stored)
-
-
-def describe(op: Op) -> str:
-    """A name for an op in a plan: its weight where it has one, else its layer or what it writes."""
-    if isinstance(op, Linear | Embed):
-        return op.weight.name
-    if isinstance(op, Attention):
-        return f"layer {op.layer}" + (f", window {op.window}" if op.window else "")
-    if isinstance(op, Output | Input):
-        return op.name
-    return ", ".join(f"value {value.index} [{value.width}]" for value in writes(op))

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import fields
 
-from slipstream.graph import GatedLinear, Graph, Linear, LinearGroup, Op, Value, Weight
+from slipstream.graph import (
+    Attention,
+    Embed,
+    GatedLinear,
+    Graph,
+    Input,
+    Linear,
+    LinearGroup,
+    Op,
+    Output,
+    Value,
+    Weight,
+)
 from slipstream.quants import quant_type
 
 
@@ -45,3 +57,14 @@ def reader_counts(graph: Graph) -> Counter[int]:
 def activation_planes(type_id: int, precision: str) -> int:
     """Int8 planes that one row is multiplied as: two of a16, none (so 1 row) of float weights."""
     return 2 if precision == "a16" and quant_type(type_id, "").block_elements > 1 else 1
+
+
+def describe(op: Op) -> str:
+    """A name for an op in a plan: its weight where it has one, else its layer or what it writes."""
+    if isinstance(op, Linear | Embed):
+        return op.weight.name
+    if isinstance(op, Attention):
+        return f"layer {op.layer}" + (f", window {op.window}" if op.window else "")
+    if isinstance(op, Output | Input):
+        return op.name
+    return ", ".join(f"value {value.index} [{value.width}]" for value in writes(op))
