@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,14 @@ from conftest import Command
 
 PROMPT_S = 5.0  # a loaded machine; a native call lasts 0.25 s at most
 ENDLESS = ("--ignore-eos", "-n", "-1")
+
+
+@pytest.fixture(autouse=True)
+def _interruptible() -> Iterator[None]:
+    """A shell's background job ignores SIGINT, and so would every process that it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupted(process: subprocess.Popen[bytes]) -> None:
