@@ -5,38 +5,45 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
+from math import nan
+
+import numpy as np
 
 from slipstream.drafters.base import (
     ROOT,
+    BaseDrafter,
+    Distribution,
     Draft,
-    DrafterNeeds,
     DraftRequest,
     Outcome,
     TargetPass,
 )
 
 
-class TestDrafter:
+class TestDrafter(BaseDrafter):
     """Records what the engine tells it; proposes nothing.
 
     Attributes:
         opened, closed: sequence ids, in order.
+        scopes, forgotten: of ``open`` and ``forget``, in order.
         outcomes: sequence -> outcomes observed.
         positions: sequence -> positions of all processed rows.
     """
 
     __test__ = False
     name = "test"
-    needs = DrafterNeeds()
 
     def __init__(self) -> None:
         self.opened: list[int] = []
+        self.scopes: list[str] = []
+        self.forgotten: list[str | None] = []
         self.closed: list[int] = []
         self.outcomes: dict[int, list[Outcome]] = {}
         self.positions: dict[int, list[int]] = {}
 
-    def open(self, sequence: int, tokens: Sequence[int]) -> None:
+    def open(self, sequence: int, tokens: Sequence[int], scope: str) -> None:
         del tokens
+        self.scopes.append(scope)
         self.opened.append(sequence)
         self.outcomes[sequence] = []
         self.positions[sequence] = []
@@ -60,6 +67,9 @@ class TestDrafter:
 
     def close(self, sequence: int) -> None:
         self.closed.append(sequence)
+
+    def forget(self, scope: str | None) -> None:
+        self.forgotten.append(scope)
 
 
 class ScriptedDrafter(TestDrafter):
@@ -143,7 +153,13 @@ class HostileDrafter(TestDrafter):
                 true_node, known = len(tokens), known + 1
             tokens.append(token)
             parents.append(parent)
-        return Draft(tuple(tokens), tuple(parents), None, self.name)
+        return Draft(tuple(tokens), tuple(parents))
+
+
+def _drawn(ids: list[int], probabilities: list[float], nodes: int = 1) -> Draft:
+    """Token 1 as drawn from a distribution."""
+    distribution = Distribution(np.array(ids, np.int64), np.array(probabilities))
+    return Draft((1,), (-1,), distributions=(distribution,) * nodes)
 
 
 MALFORMED: Mapping[str, Callable[[int], Draft]] = {
@@ -156,6 +172,17 @@ MALFORMED: Mapping[str, Callable[[int], Draft]] = {
     "fewer parents than tokens": lambda _: Draft((1, 2), (-1,)),
     "too long": lambda _: Draft.chain([1] * 5000, "hostile"),
     "not integers": lambda _: Draft((1.5,), (-1,)),  # type: ignore[arg-type]
+    "fewer estimates than tokens": lambda _: Draft((1, 2), (-1, 0), probabilities=(0.5,)),
+    "an estimate above 1": lambda _: Draft((1,), (-1,), probabilities=(1.5,)),
+    "an estimate that is no number": lambda _: Draft((1,), (-1,), probabilities=(nan,)),
+    "a distribution too many": lambda _: _drawn([1], [1.0], nodes=2),
+    "distribution outside the vocabulary": lambda vocabulary: _drawn([1, vocabulary], [0.5, 0.5]),
+    "distribution out of order": lambda _: _drawn([2, 1], [0.5, 0.5]),
+    "distribution of sum 2": lambda _: _drawn([1, 2], [1.0, 1.0]),
+    "negative probability": lambda _: _drawn([1, 2], [1.5, -0.5]),
+    "token that the distribution lacks": lambda _: _drawn([2, 3], [0.5, 0.5]),
+    "token of probability 0": lambda _: _drawn([1, 2], [0.0, 1.0]),
+    "distribution of no id": lambda _: _drawn([], []),
 }
 """What is wrong -> a draft that has it, for a vocabulary."""
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from fake_program import FakeProgram, FakeTokenizer
+from slipstream.drafters import create
 from slipstream.drafters.base import Drafter
-from slipstream.drafters.none import NoDrafter
+from slipstream.drafters.resources import Resources
 from slipstream.engine.engine import Engine
 from slipstream.engine.events import EmittedToken, Event
 from slipstream.engine.sequence import Request
 from slipstream.engine.statistics import Statistics
-from slipstream.options import EngineOptions, SamplingOptions
+from slipstream.options import EngineOptions, SamplingOptions, SpeculationOptions
 from slipstream.sampling import NumpyPrimitives
 from slipstream.verify.matching import Matching
+
+if TYPE_CHECKING:
+    from slipstream.tokenizer import Tokenizer
 
 
 class Clock:
@@ -53,8 +57,23 @@ class Output:
         return (self.ids, self.text, texts, logprobs, usage, self.finish_reason, self.stop)
 
 
+def drafters_of(drafter: Drafter | Sequence[Drafter] | None) -> tuple[Drafter, ...]:
+    if drafter is None:
+        return ()
+    return tuple(drafter) if isinstance(drafter, Sequence) else (drafter,)
+
+
+def fake_resources(vocabulary: int = 24) -> Resources:
+    """For drafters that need no draft model."""
+    return Resources(cast("Tokenizer", FakeTokenizer()), vocabulary, 256, 4)
+
+
+def named_drafters(names: Sequence[str], options: SpeculationOptions) -> tuple[Drafter, ...]:
+    return create(names, options, fake_resources())
+
+
 def fake_engine(
-    drafter: Drafter | None = None,
+    drafter: Drafter | Sequence[Drafter] | None = None,
     program: FakeProgram | None = None,
     tokenizer: FakeTokenizer | None = None,
     *,
@@ -65,7 +84,7 @@ def fake_engine(
     return Engine(
         program or FakeProgram(),
         tokenizer or FakeTokenizer(),
-        drafter=drafter or NoDrafter(),
+        drafters=drafters_of(drafter),
         verifier=Matching(),
         context=context,
         options=EngineOptions(parallel=parallel),

@@ -15,6 +15,8 @@ from typing import Any
 from slipstream import drafters
 from slipstream.backends.base import Progress
 from slipstream.chat import ChatTemplate, Message, encode_chat
+from slipstream.drafters.base import Drafter
+from slipstream.drafters.resources import Resources
 from slipstream.engine.controller import DoublingController
 from slipstream.engine.engine import Engine
 from slipstream.engine.events import EmittedToken, Event
@@ -194,6 +196,15 @@ class Model:
         with self._lock:
             self._mailboxes = {}
 
+    def _drafters(self, speculation: SpeculationOptions) -> tuple[Drafter, ...]:
+        resources = Resources(
+            self.tokenizer,
+            self.loaded.program.graph.vocabulary,
+            self.loaded.context,
+            self.engine_options.parallel,
+        )
+        return drafters.create(speculation.type, speculation, resources)
+
     def _options(self, keywords: Mapping[str, Any]) -> tuple[SamplingOptions, SpeculationOptions]:
         for_sampling, for_speculation = spread(keywords, SamplingOptions, SpeculationOptions)
         speculation = speculation_with(self.speculation, for_speculation)
@@ -215,7 +226,8 @@ class Model:
                 engine = Engine(
                     self.loaded.program,
                     self.tokenizer,
-                    drafter=drafters.create(speculation.type, speculation),
+                    drafters=self._drafters(speculation),
+                    scope=speculation.draft_scope,
                     verifier=Matching(),
                     context=self.loaded.context,
                     options=self.engine_options,

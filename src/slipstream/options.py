@@ -19,6 +19,7 @@ from slipstream.option_fields import OptionInfo, describe, from_mapping, validat
 
 __all__ = [
     "METHODS",
+    "DraftScope",
     "EngineOptions",
     "KvType",
     "ModelOptions",
@@ -53,6 +54,8 @@ Precision = Literal["a8", "a16"]
 METHODS: tuple[str, ...] = Method.__args__  # type: ignore[attr-defined]
 
 KvType = Literal["f16", "q8_0"]
+# How far what drafters learn from a text reaches (docs/decisions/0007-drafting-contracts.md).
+DraftScope = Literal["request", "session", "all"]
 
 
 def _option(help_text: str, *aliases: str, **bounds: Any) -> Meta:
@@ -202,6 +205,54 @@ class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    draft_context: (
+        Annotated[
+            int,
+            _option(
+                "positions the draft model keeps; unset = the target's, as far as it can",
+                "spec_draft_ctx_size",
+                ge=1,
+            ),
+        ]
+        | None
+    ) = None
+    draft_vocab: (
+        Annotated[
+            int,
+            _option("draft over the N most frequent ids only", "spec_draft_vocab", ge=1),
+        ]
+        | None
+    ) = None
+    draft_fallback: Annotated[
+        bool,
+        _option(
+            "go on without a draft model whose vocabulary does not match", "spec_draft_fallback"
+        ),
+    ] = False
+    draft_sampling: Annotated[
+        Literal["greedy", "probabilistic"],
+        _option(
+            "greedy: verify by matching, the output is that of plain decoding; "
+            "probabilistic: rejection sampling, only its distribution is",
+            "spec_draft_sampling",
+        ),
+    ] = "greedy"
+    draft_branches: Annotated[
+        int,
+        _option(
+            "most alternatives per node that a drafter proposes; 1 = chains only",
+            "spec_draft_branches",
+            ge=1,
+            le=16,
+        ),
+    ] = 4
+    draft_scope: Annotated[
+        DraftScope,
+        _option(
+            "how far drafters learn: within a request, a session, or across all sessions",
+            "spec_draft_scope",
+        ),
+    ] = "session"
     n_max: Annotated[
         int, _option("most tokens a draft model drafts", "spec_draft_n_max", ge=0, le=1024)
     ] = 3
@@ -233,6 +284,74 @@ class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):
     ngram_simple_size_m: Annotated[
         int, _option("most tokens ngram-simple drafts", "spec_ngram_simple_size_m", ge=1, le=1024)
     ] = 48
+
+    ngram_map_k_size_n: Annotated[
+        int, _option("key length of ngram-map-k", "spec_ngram_map_k_size_n", ge=1, le=1024)
+    ] = 12
+    ngram_map_k_size_m: Annotated[
+        int, _option("most tokens ngram-map-k drafts", "spec_ngram_map_k_size_m", ge=1, le=1024)
+    ] = 48
+    ngram_map_k_min_hits: Annotated[
+        int, _option("times a key must have been met", "spec_ngram_map_k_min_hits", ge=1)
+    ] = 1
+    ngram_map_k4v_size_n: Annotated[
+        int, _option("key length of ngram-map-k4v", "spec_ngram_map_k4v_size_n", ge=1, le=1024)
+    ] = 12
+    ngram_map_k4v_size_m: Annotated[
+        int, _option("most tokens ngram-map-k4v drafts", "spec_ngram_map_k4v_size_m", ge=1, le=1024)
+    ] = 48
+    ngram_map_k4v_min_hits: Annotated[
+        int, _option("times a key must have been met", "spec_ngram_map_k4v_min_hits", ge=1)
+    ] = 1
+    ngram_cache_static: (
+        Annotated[
+            str,
+            _option("lookup file of ngram-cache, read only", "lookup_cache_static", "lcs"),
+        ]
+        | None
+    ) = None
+    ngram_cache_dynamic: (
+        Annotated[
+            str,
+            _option("lookup file of ngram-cache, updated", "lookup_cache_dynamic", "lcd"),
+        ]
+        | None
+    ) = None
+    suffix_n_max: Annotated[
+        int, _option("most tokens suffix drafts", "spec_suffix_n_max", ge=1, le=1024)
+    ] = 48
+    suffix_match: Annotated[
+        int, _option("shortest match that suffix drafts from", "spec_suffix_match", ge=1, le=64)
+    ] = 2
+    suffix_factor: Annotated[
+        float,
+        _option("most tokens per matched token", "spec_suffix_factor", gt=0, le=100),
+    ] = 4.0
+    suffix_p_min: Annotated[
+        float,
+        _option("least estimated probability to go on", "spec_suffix_p_min", ge=0, le=1),
+    ] = 0.1
+    synth_len: (
+        Annotated[
+            float,
+            _option(
+                "benchmarks only, THE OUTPUT IS INVALID: pretend this mean acceptance length",
+                "spec_synth_len",
+                ge=1,
+            ),
+        ]
+        | None
+    ) = None
+    synth_rates: (
+        Annotated[
+            str,
+            _option(
+                "benchmarks only, THE OUTPUT IS INVALID: pretend P(i+1 accepted), as P0,P1,..",
+                "spec_synth_rates",
+            ),
+        ]
+        | None
+    ) = None
 
     def __post_init__(self) -> None:
         validate(self)
@@ -276,13 +395,19 @@ def require_used(options: SpeculationOptions, given: Iterable[str]) -> None:
             )
 
 
+_OF_EVERY_METHOD = frozenset(
+    {"fixed", "draft_sampling", "draft_branches", "draft_scope", "synth_len", "synth_rates"}
+)
+
+
 def _readers(name: str) -> frozenset[str]:
     """The methods that read a speculation option."""
     if name == "type":
         return frozenset(METHODS)
-    if name == "fixed":
-        return frozenset(METHODS) - {"none"}
-    for method in ("ngram-mod", "ngram-simple"):
-        if name.startswith(method.replace("-", "_")):
+    drafting = frozenset(METHODS) - {"none"}
+    if name in _OF_EVERY_METHOD:
+        return drafting
+    for method in METHODS:
+        if name.startswith(method.replace("-", "_") + "_"):
             return frozenset({method, "auto"})
-    return frozenset(method for method in METHODS if method.startswith("draft-"))
+    return frozenset(method for method in drafting if method.startswith("draft-")) | {"auto"}

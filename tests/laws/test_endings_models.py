@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,8 @@ import pytest
 
 from builders import tiny_model
 from drafters_for_tests import ScriptedDrafter
-from engines import Output, check_counts, run
+from engines import Output, check_counts, drafters_of, run
 from slipstream.drafters.base import Drafter
-from slipstream.drafters.none import NoDrafter
 from slipstream.engine.controller import DoublingController
 from slipstream.engine.engine import Engine
 from slipstream.engine.text import Detokenizer, StreamDecoder
@@ -46,15 +45,18 @@ class Subject:
     def __init__(self, loaded: LoadedModel) -> None:
         self.loaded = loaded
         self.prompt = loaded.tokenizer.encode(TEXT)
-        self.plain = {name: self.decode(NoDrafter(), max_tokens=LENGTH, **s) for name, s in SAMPLED}
+        self.plain = {name: self.decode(None, max_tokens=LENGTH, **s) for name, s in SAMPLED}
 
     def decode(
-        self, drafter: Drafter, ends: frozenset[int] = frozenset(), **sampling: Any
+        self,
+        drafter: Drafter | Sequence[Drafter] | None,
+        ends: frozenset[int] = frozenset(),
+        **sampling: Any,
     ) -> Output:
         engine = Engine(
             self.loaded.program,
             OtherEnds(self.loaded.tokenizer, ends),
-            drafter=drafter,
+            drafters=drafters_of(drafter),
             verifier=Matching(),
             context=self.loaded.context,
             options=EngineOptions(),
@@ -66,7 +68,7 @@ class Subject:
     def check(self, name: str, ends: frozenset[int] = frozenset(), **options: Any) -> Output:
         """An ending without drafts, and with drafts of several lengths: alike to the user."""
         sampling = {"max_tokens": LENGTH, **SEEDED[name], **options}
-        plain = self.decode(NoDrafter(), ends, **sampling)
+        plain = self.decode(None, ends, **sampling)
         truth = [*self.prompt, *self.plain[name].ids]
         accepted = 0
         for length in RUNS:

@@ -11,9 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drafters_for_tests import HostileDrafter, MalformedDrafter, ScriptedDrafter
-from engines import Output, check_counts, fake_engine, run
+from engines import Output, check_counts, fake_engine, named_drafters, run
 from fake_program import FakeProgram, FakeTokenizer
-from slipstream.drafters import create
 from slipstream.drafters.base import Drafter
 from slipstream.engine.controller import DoublingController
 from slipstream.options import SpeculationOptions
@@ -29,11 +28,11 @@ NGRAMS = SpeculationOptions(
     ngram_mod_n_max=9,
 )
 
-DrafterFactory = Callable[[Sequence[Sequence[int]]], Drafter]
+DrafterFactory = Callable[[Sequence[Sequence[int]]], Drafter | Sequence[Drafter]]
 DRAFTERS: dict[str, DrafterFactory] = {
-    "ngram-simple": lambda _: create(["ngram-simple"], NGRAMS),
-    "ngram-mod": lambda _: create(["ngram-mod"], NGRAMS),
-    "both n-grams": lambda _: create(["ngram-mod", "ngram-simple"], NGRAMS),
+    "ngram-simple": lambda _: named_drafters(["ngram-simple"], NGRAMS),
+    "ngram-mod": lambda _: named_drafters(["ngram-mod"], NGRAMS),
+    "both n-grams": lambda _: named_drafters(["ngram-mod", "ngram-simple"], NGRAMS),
     "scripted": ScriptedDrafter,
     "scripted, wrong at 3": lambda truth: ScriptedDrafter(truth, wrong_at=3),
     "hostile chains": lambda _: HostileDrafter(VOCABULARY, 11, trees=False),
@@ -64,7 +63,10 @@ SAMPLINGS: dict[str, dict[str, Any]] = {
 
 
 def outputs_of(
-    drafter: Drafter | None, sampling: dict[str, Any], order: int | None = None, **engine: Any
+    drafter: Drafter | Sequence[Drafter] | None,
+    sampling: dict[str, Any],
+    order: int | None = None,
+    **engine: Any,
 ) -> list[Output]:
     built = fake_engine(drafter, FakeProgram(VOCABULARY, order), parallel=3, **engine)
     return run(built, *PROMPTS, max_tokens=LENGTH, logprobs=2, **sampling)

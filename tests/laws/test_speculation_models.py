@@ -12,10 +12,8 @@ import pytest
 
 from builders import tiny_model
 from drafters_for_tests import HostileDrafter, ScriptedDrafter
-from engines import Output, check_counts, run
-from slipstream.drafters import create
+from engines import Output, check_counts, drafters_of, named_drafters, run
 from slipstream.drafters.base import Drafter
-from slipstream.drafters.none import NoDrafter
 from slipstream.engine.controller import DoublingController
 from slipstream.engine.engine import Engine
 from slipstream.loading import LoadedModel, load_model
@@ -37,9 +35,9 @@ SAMPLINGS: dict[str, dict[str, Any]] = {
     "0.8": {"temperature": 0.8, "seed": 1},
     "0.8, penalty": {"temperature": 0.8, "seed": 1234, "top_p": 0.95, "repetition_penalty": 1.05},
 }
-DRAFTERS: dict[str, Callable[[int, list[list[int]]], Drafter]] = {
-    "ngram-simple": lambda _, __: create(["ngram-simple"], EAGER),
-    "ngram-mod": lambda _, __: create(["ngram-mod"], EAGER),
+DRAFTERS: dict[str, Callable[[int, list[list[int]]], Drafter | Sequence[Drafter]]] = {
+    "ngram-simple": lambda _, __: named_drafters(["ngram-simple"], EAGER),
+    "ngram-mod": lambda _, __: named_drafters(["ngram-mod"], EAGER),
     "hostile": lambda vocabulary, truth: HostileDrafter(vocabulary, 5, truth),
     "hostile chains": lambda vocabulary, _: HostileDrafter(vocabulary, 6, trees=False),
     "scripted": lambda _, truth: ScriptedDrafter(truth),
@@ -55,18 +53,20 @@ class Subject:
     length: int
     plain: dict[str, list[Output]] = field(default_factory=dict)
 
-    def engine(self, drafter: Drafter, parallel: int) -> Engine:
+    def engine(self, drafter: Drafter | Sequence[Drafter] | None, parallel: int) -> Engine:
         return Engine(
             self.loaded.program,
             self.loaded.tokenizer,
-            drafter=drafter,
+            drafters=drafters_of(drafter),
             verifier=Matching(),
             context=self.loaded.context,
             options=EngineOptions(parallel=parallel),
             controller=DoublingController(first=8, most=10),
         )
 
-    def decode(self, drafter: Drafter, parallel: int, sampling: str) -> list[Output]:
+    def decode(
+        self, drafter: Drafter | Sequence[Drafter] | None, parallel: int, sampling: str
+    ) -> list[Output]:
         engine = self.engine(drafter, parallel)
         options = SAMPLINGS[sampling]
         return run(engine, *self.prompts, max_tokens=self.length, logprobs=1, **options)
@@ -74,7 +74,7 @@ class Subject:
     def check(self, name: str, sampling: str) -> int:
         """Equality with plain decoding, several sequences in a step; returns accepted tokens."""
         if sampling not in self.plain:
-            self.plain[sampling] = self.decode(NoDrafter(), 1, sampling)
+            self.plain[sampling] = self.decode(None, 1, sampling)
         plain = self.plain[sampling]
         truth = [[*p, *output.ids] for p, output in zip(self.prompts, plain, strict=True)]
         drafter = DRAFTERS[name](self.loaded.graph.vocabulary, truth)

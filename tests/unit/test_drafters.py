@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafters_for_tests import ScriptedDrafter, TestDrafter
-from slipstream.drafters import PRECEDENCE, check_names, create, implemented
+from engines import named_drafters
+from slipstream.drafters import PRECEDENCE, check_names, implemented
 from slipstream.drafters.base import Draft, DraftRequest, Outcome
-from slipstream.drafters.chain import DrafterChain
 from slipstream.drafters.history import TokenHistory
 from slipstream.drafters.ngram_mod import NgramMod
 from slipstream.drafters.ngram_simple import NgramSimple
 from slipstream.drafters.ngram_table import MULTIPLIER, NgramTable
+from slipstream.drafters.pools import Pools
 from slipstream.errors import OptionError, UnsupportedError
 from slipstream.options import SpeculationOptions
 
@@ -39,7 +39,7 @@ def ask(drafter: NgramSimple | NgramMod, tokens: Sequence[int], sequence: int = 
 
 def simple(size_n: int, size_m: int, tokens: Sequence[int]) -> list[int]:
     drafter = NgramSimple(size_n, size_m)
-    drafter.open(0, tokens[:3])
+    drafter.open(0, tokens[:3], "")
     return ask(drafter, tokens)
 
 
@@ -109,7 +109,7 @@ def test_history_matches_tokens_not_bytes() -> None:
 def test_ngram_simple_fork_and_close() -> None:
     drafter = NgramSimple(4, 8)
     tokens = [*history(), NEWEST]
-    drafter.open(0, tokens[:40])
+    drafter.open(0, tokens[:40], "")
     drafter.fork(0, 1)
     drafter.close(0)
     assert ask(drafter, tokens, 1) == list(range(106, 114))
@@ -161,14 +161,14 @@ def mod(n_match: int = 3, n_max: int = 8, n_min: int = 1) -> NgramMod:
 
 
 def test_ngram_mod_defaults_are_those_of_llama_cpp() -> None:
-    drafter = create(["ngram-mod"], SpeculationOptions()).drafters[0]
+    drafter = named_drafters(["ngram-mod"], SpeculationOptions())[0]
     assert isinstance(drafter, NgramMod)
     assert (drafter.n_match, drafter.n_max, drafter.n_min) == (24, 64, 48)
 
 
 def test_ngram_mod_proposes_what_followed() -> None:
     drafter = mod()
-    drafter.open(0, [*range(10, 30), 10, 11, 12])
+    drafter.open(0, [*range(10, 30), 10, 11, 12], "")
     assert ask(drafter, [*range(10, 30), 10, 11, 12]) == list(range(13, 21))
 
 
@@ -176,44 +176,45 @@ def test_ngram_mod_proposes_what_followed() -> None:
 def test_ngram_mod_n_min_tests_the_proposal(n_min: int, drafted: int) -> None:
     drafter = mod(n_max=9, n_min=n_min)
     tokens = list(range(10))
-    drafter.open(0, tokens)
+    drafter.open(0, tokens, "")
     assert len(ask(drafter, [50, 51, 0, 1, 2], 0)) == drafted
 
 
 def test_ngram_mod_sees_generated_text_at_once() -> None:
     drafter = mod()
-    drafter.open(0, [1, 2])
+    drafter.open(0, [1, 2], "")
     tokens = [1, 2, 3, 4, 1, 2, 3]
     assert ask(drafter, tokens)[:1] == [4]
 
 
-def test_ngram_mod_shares_one_table_between_sequences() -> None:
+def test_ngram_mod_shares_one_table_between_sequences_of_a_scope() -> None:
     drafter = mod()
-    drafter.open(0, range(20))
-    drafter.open(1, [3, 4])
+    drafter.open(0, range(20), "")
+    drafter.open(1, [3, 4], "")
     assert ask(drafter, [3, 4, 5], 1) == list(range(6, 14))
-    alone = mod()
-    alone.open(1, [3, 4])
-    assert ask(alone, [3, 4, 5], 1) == []
+    drafter.open(2, [3, 4], "another")
+    assert ask(drafter, [3, 4, 5], 2) == []
+    assert {scope: pool.tokens for scope, pool in drafter.pools().items()} == {"": 20, "another": 0}
 
 
 def test_ngram_mod_clears_a_full_table_before_it_learns_the_prompt() -> None:
     drafter = mod()
-    drafter.open(0, range(20))
-    drafter.table.used = (1 << 20) + 1
-    drafter.open(1, range(50, 70))
-    assert drafter.table.used == 17
+    drafter.open(0, range(20), "")
+    drafter.tables.of(0).used = (1 << 20) + 1
+    drafter.open(1, range(50, 70), "")
+    assert drafter.tables.of(0).used == 17
     assert ask(drafter, [50, 51, 52], 1) == list(range(53, 61))
     assert ask(drafter, [3, 4, 5], 0) == []
 
 
 def outcome(drafted: int, accepted: int, method: str = "ngram-mod") -> Outcome:
-    return Outcome(drafted, 64, accepted, tuple(range(accepted + 1)), method)
+    draft = Draft.chain(range(drafted), method)
+    return Outcome(draft, tuple(range(accepted)), tuple(range(accepted + 1)), 64)
 
 
 def test_ngram_mod_forgets_after_five_poor_drafts_in_a_row() -> None:
     drafter = mod()
-    drafter.open(0, range(20))
+    drafter.open(0, range(20), "")
     for accepted in (0, 1, 0, 1):
         drafter.observe(0, outcome(8, accepted))
     drafter.observe(0, outcome(8, 2))  # a quarter is not poor
@@ -221,24 +222,24 @@ def test_ngram_mod_forgets_after_five_poor_drafts_in_a_row() -> None:
         drafter.observe(0, outcome(8, 0))
     drafter.observe(0, outcome(8, 0, "ngram-simple"))
     drafter.observe(0, outcome(0, 0, "none"))
-    assert drafter.table.used == 17
+    assert drafter.tables.of(0).used == 17
     drafter.observe(0, outcome(8, 1))
-    assert drafter.table.used == 0
+    assert drafter.tables.of(0).used == 0
     # the sequence teaches the empty table again
     assert ask(drafter, [*range(20), 3, 4, 5]) == list(range(6, 14))
 
 
 def test_ngram_mod_judges_by_what_was_verified() -> None:
     drafter = mod()
-    drafter.open(0, range(20))
+    drafter.open(0, range(20), "")
     for _ in range(5):
-        drafter.observe(0, Outcome(4, 64, 4, (1, 2, 3, 4, 5), "ngram-mod"))
-    assert drafter.table.used == 17
+        drafter.observe(0, outcome(4, 4))
+    assert drafter.tables.of(0).used == 17
 
 
 def test_ngram_mod_fork_and_close() -> None:
     drafter = mod()
-    drafter.open(0, range(20))
+    drafter.open(0, range(20), "")
     drafter.fork(0, 1)
     drafter.close(0)
     assert ask(drafter, [*range(20), 3, 4, 5], 1) == list(range(6, 14))
@@ -249,9 +250,7 @@ def test_ngram_mod_fork_and_close() -> None:
 
 def test_none_stands_alone() -> None:
     for names in ([], ["none"], ["none", "none"]):
-        chain = create(names, SpeculationOptions())
-        assert chain.name == "none"
-        assert chain.draft([DraftRequest(0, [1], 4)]) == [Draft()]
+        assert named_drafters(names, SpeculationOptions()) == ()
     with pytest.raises(OptionError, match="Leave out 'none'"):
         check_names(["ngram-mod", "none"])
 
@@ -263,7 +262,7 @@ def test_precedence_is_fixed_and_duplicates_collapse() -> None:
 
 def test_unknown_names_name_the_nearest() -> None:
     with pytest.raises(OptionError, match="Did you mean 'ngram-simple'"):
-        create(["ngram-simpel"], SpeculationOptions())
+        named_drafters(["ngram-simpel"], SpeculationOptions())
 
 
 def test_known_methods_that_cannot_run_yet_are_refused() -> None:
@@ -273,28 +272,30 @@ def test_known_methods_that_cannot_run_yet_are_refused() -> None:
             check_names([name])
 
 
-class Fixed(TestDrafter):
-    def __init__(self, name: str, tokens: Sequence[int]) -> None:
-        super().__init__()
-        self.name = name
-        self.tokens = tokens
-
-    def propose(self, request: DraftRequest) -> Draft:
-        return Draft.chain(self.tokens if request.sequence else (), self.name)
-
-
-def test_the_first_that_proposes_has_the_step() -> None:
-    first, second = Fixed("first", [1, 2]), Fixed("second", [3])
-    chain = DrafterChain([first, second, ScriptedDrafter([[5, 6]])], clock=lambda: 0.0)
-    requests = [DraftRequest(sequence, [5], 4) for sequence in (1, 0)]
-    assert [draft.method for draft in chain.draft(requests)] == ["first", "scripted"]
+def test_pools_stay_while_used_and_are_forgotten_by_scope() -> None:
+    pools = Pools(list[int], idle=1)
+    for sequence, scope in enumerate(["a", "b", "c"]):
+        pools.open(sequence, scope).append(sequence)
+    pools.fork(2, 3)
+    assert (pools.of(3), pools.mates(3)) == ([2], [2, 3])
     for sequence in (0, 1):
-        chain.open(sequence, [5])
-    chain.observe(1, Outcome(2, 2, 1, (1, 9), "first"))
-    chain.observe(0, Outcome(0, 0, 0, (9,), "none"))
-    statistics = chain.statistics["first"]
-    assert (statistics.requests, statistics.drafts, statistics.proposed) == (2, 1, 2)
-    assert (statistics.drafted, statistics.accepted, statistics.accepted_at) == (2, 1, [1])
-    assert chain.statistics["second"].drafted == 0
-    assert chain.never_fired() == ("second",)
-    assert [len(second.outcomes[sequence]) for sequence in (0, 1)] == [1, 1]
+        pools.close(sequence)
+    assert dict(pools.all()) == {"b": [1], "c": [2]}
+    assert pools.open(4, "b") == [1]
+    assert pools.forget("c") == [2, 3]
+    assert dict(pools.all()) == {"b": [1], "c": []}
+    assert sorted(pools.forget(None)) == [2, 3, 4]
+    assert pools.forget("unknown") == []
+    assert dict(pools.all()) == {"b": [], "c": []}
+
+
+def test_a_draft_keeps_chosen_nodes_as_a_tree() -> None:
+    tree = Draft((5, 6, 7, 8), (-1, -1, 0, 2), ("a", "b", "a", "a"), (0.9, 0.1, 0.8, 0.5))
+    assert (tree.method, tree.depths()) == ("a,b", [0, 0, 1, 2])
+    kept = tree.kept([0, 2, 1])
+    assert kept == Draft((5, 7, 6), (-1, 0, -1), ("a", "a", "b"), (0.9, 0.8, 0.1))
+    assert tree.cut(9) is tree
+    assert tree.cut(0) == Draft()
+    assert tree.matched([5, 7, 9, 8]) == (0, 2)
+    assert tree.matched([6]) == (1,)
+    assert tree.matched([9]) == ()

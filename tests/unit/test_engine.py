@@ -74,8 +74,8 @@ def test_processing_and_observation_cover_every_pass() -> None:
     assert drafter.positions[0][10] == 8
     outcomes = drafter.outcomes[0]
     assert [token for outcome in outcomes for token in outcome.tokens] == output.ids
-    assert outcomes[0].drafted == 0
-    assert (outcomes[1].drafted, outcomes[1].proposed, outcomes[1].accepted) == (4, 11, 2)
+    assert not len(outcomes[0].draft)
+    assert (len(outcomes[1].draft), outcomes[1].proposed, outcomes[1].accepted) == (4, 11, 2)
 
 
 def test_sequences_share_steps_and_do_not_disturb_each_other() -> None:

@@ -11,7 +11,7 @@ from drafters_for_tests import HostileDrafter, ScriptedDrafter
 from engines import check_counts, check_rounds, fake_engine, greedy, run
 from fake_program import FakeTokenizer
 from slipstream.drafters.base import Draft
-from slipstream.engine.controller import Decision, DoublingController, Room, replay
+from slipstream.engine.controller import Decision, DoublingController, Proposal, Room, replay
 from slipstream.engine.statistics import Round, Statistics
 
 PROMPT = [1, 2, 3, 4, 5]
@@ -20,9 +20,9 @@ PROMPT = [1, 2, 3, 4, 5]
 def test_statistics_are_recomputed_from_rounds() -> None:
     rounds = [
         Round(0, 0, 0, 0, 1, 1, 0, 5),
-        Round(4, 3, 2, 3, 3, 3, 0, 5, 64, 7, "a", 0.1),
-        Round(4, 1, 0, 1, 1, 1, 0, 5, 4, 0, "a", 0.1),
-        Round(2, 2, 2, 2, 3, 1, 2, 3, 2, 0, "b", 0.1),
+        Round(4, 3, 2, 3, 3, 3, 0, 5, 64, 7, "a", ("a",)),
+        Round(4, 1, 0, 1, 1, 1, 0, 5, 4, 0, "a", ("a",)),
+        Round(2, 2, 2, 2, 3, 1, 2, 3, 2, 0, "b", ("b",)),
     ]
     s = Statistics(5, 0, 1.0, rounds, first_token_s=1.5, finished_s=3.0, drafters=("a", "b", "c"))
     check_rounds(s)
@@ -91,36 +91,46 @@ def test_discarded_tokens_are_those_verified_and_not_delivered() -> None:
         check_counts(output)
 
 
-def decision(drafted: int, accepted: int, rejected: bool, room: int = 100) -> Decision:
-    return Decision(0.0, 0, room, drafted, drafted, drafted, accepted, rejected, drafted + 1, 0.1)
+def decision(drafted: int, accepted: int, rejected: bool) -> Decision:
+    draft = Draft.chain(range(drafted), "a")
+    path, tokens = tuple(range(accepted)), (*range(accepted), 99)
+    room, proposals = Room(0, 100), (Proposal("a", drafted, draft),)
+    return Decision(0.0, room, proposals, draft, path, tokens, rejected, 0, drafted + 1, 0.1)
 
 
 def test_widths_double_and_fall_back() -> None:
     controller = DoublingController()
     widths = []
     for accepted, rejected in [(4, False), (8, False), (15, False), (6, True), (0, True)]:
-        [cap] = controller.plan([Room(0, 100)])
+        [cap] = controller.plan("a", [Room(0, 100)], [()])
         widths.append(cap)
         controller.observe(decision(cap, accepted, rejected))
     assert widths == [4, 8, 15, 15, 7]
-    assert controller.plan([Room(0, 100), Room(1, 100), Room(0, 0)]) == [1, 4, 0]
+    rooms = [Room(0, 100), Room(1, 100), Room(0, 0)]
+    assert controller.plan("a", rooms, [()] * 3) == [1, 4, 0]
     controller.observe(decision(0, 0, False))
-    assert controller.plan([Room(0, 100)]) == [1]
+    assert controller.plan("a", [Room(0, 100)], [()]) == [1]
     controller.close(0)
-    assert controller.plan([Room(0, 2), Room(0, -1)]) == [2, 0]
+    assert controller.plan("a", [Room(0, 2), Room(0, -1)], [(), ()]) == [2, 0]
 
 
-def test_trimming_keeps_a_prefix() -> None:
-    drafts = [Draft.chain([1, 2, 3], "a"), Draft.chain([4], "a"), Draft()]
-    trimmed = DoublingController().trim(drafts, [2, 2, 0])
-    assert [draft.tokens for draft in trimmed] == [(1, 2), (4,), ()]
+def test_the_first_that_proposes_has_the_step() -> None:
+    controller = DoublingController(first=2)
+    nothing = Proposal("a", 2, Draft())
+    some, more = (Proposal(name, 2, Draft.chain([1, 2, 3], name)) for name in "bc")
+    rooms = [Room(0, 100), Room(1, 100), Room(2, 1)]
+    assert controller.plan("b", rooms, [(nothing,), (some,), ()]) == [2, 0, 1]
+    chosen = controller.choose(rooms, [(nothing, some, more), (more,), (some,)])
+    assert [draft.tokens for draft in chosen] == [(1, 2), (1, 2), (1,)]
+    assert [draft.method for draft in chosen] == ["b", "c", "b"]
 
 
 def test_decisions_replay_from_a_trace() -> None:
     trace: list[Decision] = []
     drafter = HostileDrafter(24, 3, [[*PROMPT, *greedy(PROMPT, 60)]])
-    engine = fake_engine(drafter, controller=DoublingController(trace=trace.append))
+    engine = fake_engine(drafter, trace=lambda decision, _: trace.append(decision))
     run(engine, PROMPT, max_tokens=60)
-    assert len({d.cap for d in trace}) > 2
-    assert replay(trace, DoublingController()) == [d.cap for d in trace]
-    assert replay(trace, DoublingController(first=2)) != [d.cap for d in trace]
+    steps = [decision for decision in trace if decision.room.sequence >= 0]
+    assert len({len(d.verified) for d in steps}) > 2
+    assert replay(steps, DoublingController()) == [d.verified for d in steps]
+    assert replay(steps, DoublingController(first=2)) != [d.verified for d in steps]

@@ -59,7 +59,7 @@ def test_chains(rows: list[int], path: tuple[int, ...], emitted: list[int], test
 #     root ── 1 (node 0) ── 3 (node 2) ── 5 (node 5)
 #        │               └─ 4 (node 3)
 #        └─── 2 (node 1) ── 3 (node 4)
-TREE = Draft((1, 2, 3, 4, 3, 5), (-1, -1, 0, 0, 1, 2), None, "test")
+TREE = Draft((1, 2, 3, 4, 3, 5), (-1, -1, 0, 0, 1, 2))
 
 
 @pytest.mark.parametrize(

@@ -125,8 +125,9 @@ def test_every_speculation_option_is_read_by_some_method(option: OptionInfo) -> 
         readers.append(method)
     assert readers
     assert ("none" in readers) == (option.name == "type")
-    if option.name.startswith("ngram_"):
-        assert set(readers) == {"-".join(option.name.split("_")[:2]), "auto"}
+    if option.name.startswith(("ngram_", "suffix_")):
+        [owner] = [m for m in METHODS if option.name.startswith(m.replace("-", "_") + "_")]
+        assert set(readers) == {owner, "auto"}
 
 
 @pytest.mark.parametrize(

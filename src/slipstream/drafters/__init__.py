@@ -1,4 +1,7 @@
-"""Drafting methods by name. A method ``a-b`` lives in ``drafters/a_b.py``, which has ``create``."""
+"""Drafting methods by name. A method ``a-b`` lives in ``drafters/a_b.py``, which has ``create``.
+
+``create(options, resources)`` returns a drafter, or raises what is wrong with the pairing.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from slipstream.drafters.base import Drafter
-from slipstream.drafters.chain import DrafterChain
+from slipstream.drafters.resources import Resources
 from slipstream.errors import OptionError, UnsupportedError
 from slipstream.options import METHODS, SpeculationOptions
 
@@ -22,7 +25,7 @@ def _module(name: str) -> str:
 
 def implemented() -> tuple[str, ...]:
     """Methods that this build can run."""
-    return tuple(name for name in ("none", *PRECEDENCE) if find_spec(_module(name)))
+    return ("none", *(name for name in PRECEDENCE if find_spec(_module(name))))
 
 
 def check_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -51,14 +54,18 @@ def check_names(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in PRECEDENCE if name in names)
 
 
-def create(names: Sequence[str], options: SpeculationOptions) -> DrafterChain:
-    """The named methods as one drafter: the first in ``PRECEDENCE`` that proposes has the step.
+def create(
+    names: Sequence[str], options: SpeculationOptions, resources: Resources
+) -> tuple[Drafter, ...]:
+    """The named methods in order of precedence; none for ``none``.
 
     Raises:
         OptionError: a name is unknown.
         UnsupportedError: a method exists but not in this build.
+        PairingError: the draft model does not fit the target.
     """
-    drafters: list[Drafter] = [
-        import_module(_module(name)).create(options) for name in check_names(names)
-    ]
-    return DrafterChain(drafters)
+    return tuple(
+        import_module(_module(name)).create(options, resources)
+        for name in check_names(names)
+        if name != "none"
+    )

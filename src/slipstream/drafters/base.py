@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from slipstream.sampling import SamplerState
+
 ROOT = -1
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """What a drafter drew a token from, over the target's token ids.
+
+    Attributes:
+        ids: int64 [n], ascending; every other id has probability 0.
+        probabilities: float64 [n], their sum is 1.
+    """
+
+    ids: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -20,24 +37,85 @@ class Draft:
         tokens: node -> token id.
         parents: node -> parent node, ``ROOT`` = child of the newest sampled token. A parent comes
             before its children; siblings have different tokens and stand in draft order.
-        distributions: float32 [nodes, vocabulary] the drafter drew each node from, or None when
-            every candidate is deterministic (a point mass).
-        method: the drafter's name.
+        methods: node -> name of the drafter that proposed it; the engine fills it in.
+        probabilities: node -> the drafter's estimate that the node is accepted where its parent
+            was; empty = no estimate. For a node drawn from a distribution it must not depend on
+            the token drawn (else rejection sampling would be biased by what is cut).
+        distributions: node -> what it was drawn from given that its earlier siblings were
+            rejected, or None = a point mass; empty = all point masses.
     """
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
-    distributions: NDArray[np.float32] | None = None
-    method: str = "none"
+    methods: tuple[str, ...] = ()
+    probabilities: tuple[float, ...] = ()
+    distributions: tuple[Distribution | None, ...] = ()
 
     @staticmethod
-    def chain(tokens: Sequence[int], method: str) -> Draft:
-        return Draft(tuple(tokens), tuple(range(-1, len(tokens) - 1)), None, method)
+    def chain(
+        tokens: Sequence[int],
+        method: str,
+        probabilities: Sequence[float] = (),
+        distributions: Sequence[Distribution | None] = (),
+    ) -> Draft:
+        """Each token the only child of the one before."""
+        return Draft(
+            tuple(tokens),
+            tuple(range(-1, len(tokens) - 1)),
+            (method,) * len(tokens),
+            tuple(probabilities),
+            tuple(distributions),
+        )
+
+    @property
+    def method(self) -> str:
+        """Names of its drafters in order of their first nodes, joined by commas, or ``none``."""
+        return ",".join(dict.fromkeys(self.methods)) or "none"
 
     def cut(self, nodes: int) -> Draft:
         """The first ``nodes`` nodes: a prefix in topological order is itself a tree."""
-        kept = None if self.distributions is None else self.distributions[:nodes]
-        return Draft(self.tokens[:nodes], self.parents[:nodes], kept, self.method)
+        return self if nodes >= len(self) else self.kept(range(nodes))
+
+    def kept(self, nodes: Sequence[int]) -> Draft:
+        """The tree of some nodes, in their order; the parent of each must come before it."""
+        places = {node: place for place, node in enumerate(nodes)} | {ROOT: ROOT}
+
+        def of(values: tuple[Value, ...]) -> tuple[Value, ...]:
+            return tuple(values[node] for node in nodes) if values else ()
+
+        return Draft(
+            of(self.tokens),
+            tuple(places[self.parents[node]] for node in nodes),
+            of(self.methods),
+            of(self.probabilities),
+            of(self.distributions),
+        )
+
+    def children(self) -> dict[int, list[int]]:
+        """Node (or ``ROOT``) -> its children in draft order."""
+        children: dict[int, list[int]] = {}
+        for node, parent in enumerate(self.parents):
+            children.setdefault(parent, []).append(node)
+        return children
+
+    def depths(self) -> list[int]:
+        """Node -> its depth; children of the root have depth 0."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(0 if parent == ROOT else depths[parent] + 1)
+        return depths
+
+    def matched(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        """The longest path from the root whose tokens begin ``tokens``."""
+        children, path = self.children(), []
+        node = ROOT
+        for token in tokens:
+            found = [child for child in children.get(node, ()) if self.tokens[child] == token]
+            if not found:
+                break
+            [node] = found
+            path.append(node)
+        return tuple(path)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -51,14 +129,17 @@ class DraftRequest:
         sequence: engine sequence id.
         tokens: every token in the sequence so far, the newest sampled one (not yet in memory) last.
         n_max: most nodes the controller will verify.
-        seed, index: noise of the next emitted token (design.md section 4, SamplerState).
+        sampler: the sequence's own sampler at the next token: options, noise and grammar of the
+            target. Read it or fork it; never advance it. None in a drafter's own tests.
+        drawn: whether tokens are to be drawn with their distributions given (rejection sampling);
+            otherwise the drafter guesses which token the target's sampler will draw.
     """
 
     sequence: int
     tokens: Sequence[int]
     n_max: int
-    seed: int = 0
-    index: int = 0
+    sampler: SamplerState | None = None
+    drawn: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +151,9 @@ class TargetPass:
         tokens, positions: int32 [rows].
         parents: int32 [rows], index of the parent among these rows, -1 = committed prefix.
         hidden: requested hidden outputs, name -> float32 [rows, width].
+        logit_rows: int32 [m], the rows among these whose logits were computed.
+        logits: float32 [m, vocabulary], or None unless a drafter asked for them; valid during
+            the call only.
     """
 
     sequence: int
@@ -77,25 +161,37 @@ class TargetPass:
     positions: NDArray[np.int32]
     parents: NDArray[np.int32]
     hidden: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    logit_rows: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    logits: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What verification said of the last draft of a sequence.
+    """What verification said in the last step of a sequence.
 
     Attributes:
-        drafted: nodes verified (after the controller's cut); 0 when there was no draft.
-        proposed: nodes the drafter proposed.
-        accepted: length of the accepted path.
+        draft: the tree that was verified, perhaps of several drafters; empty when there was none.
+        path: its accepted nodes.
         tokens: accepted tokens and the next token, in order.
-        method: name of the drafter whose draft it was.
+        proposed: nodes that this drafter had proposed in the step.
     """
 
-    drafted: int
-    proposed: int
-    accepted: int
+    draft: Draft
+    path: tuple[int, ...]
     tokens: tuple[int, ...]
-    method: str
+    proposed: int = 0
+
+    @property
+    def accepted(self) -> int:
+        return len(self.path)
+
+    def drafted_by(self, method: str) -> int:
+        """Verified nodes of one drafter."""
+        return self.draft.methods.count(method)
+
+    def accepted_by(self, method: str) -> int:
+        """Accepted nodes of one drafter."""
+        return sum(self.draft.methods[node] == method for node in self.path)
 
 
 @dataclass(frozen=True)
@@ -103,11 +199,13 @@ class DrafterNeeds:
     """What a drafter asks of the engine.
 
     Attributes:
-        hidden: names of hidden outputs of the target.
+        hidden: names of hidden outputs of the target, delivered by ``process``.
+        logits: whether ``process`` delivers the target's logits.
         target_memory, target_embedding: whether it reads those.
     """
 
     hidden: frozenset[str] = frozenset()
+    logits: bool = False
     target_memory: bool = False
     target_embedding: bool = False
 
@@ -116,8 +214,14 @@ class Drafter(Protocol):
     name: str
     needs: DrafterNeeds
 
-    def open(self, sequence: int, tokens: Sequence[int]) -> None:
-        """A sequence starts; ``tokens`` is the whole prompt, of which a prefix may be reused."""
+    def open(self, sequence: int, tokens: Sequence[int], scope: str) -> None:
+        """A sequence starts.
+
+        Args:
+            tokens: the whole prompt, of which a prefix may be reused.
+            scope: what the drafter learns of this sequence may be used for sequences of the same
+                scope and for no other.
+        """
 
     def process(self, passes: Sequence[TargetPass]) -> None:
         """Called after every target pass."""
@@ -131,3 +235,53 @@ class Drafter(Protocol):
     def fork(self, source: int, target: int) -> None: ...
 
     def close(self, sequence: int) -> None: ...
+
+    def pools(self) -> Mapping[str, Pool]:
+        """What it remembers beyond open sequences: scope -> its extent."""
+
+    def forget(self, scope: str | None) -> None:
+        """Erase what was learned in a scope, or in all; open sequences start to learn anew."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Extent of what a drafter remembers in one scope.
+
+    Attributes:
+        tokens: of texts it was built from.
+        bytes: of memory, estimated.
+    """
+
+    tokens: int
+    bytes: int
+
+
+class BaseDrafter:
+    """Does nothing where a drafter need not act: a subclass sets ``name`` and writes ``draft``."""
+
+    name = "base"
+    needs = DrafterNeeds()
+
+    def open(self, sequence: int, tokens: Sequence[int], scope: str) -> None:
+        pass
+
+    def process(self, passes: Sequence[TargetPass]) -> None:
+        pass
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        return [Draft() for _ in requests]
+
+    def observe(self, sequence: int, outcome: Outcome) -> None:
+        pass
+
+    def fork(self, source: int, target: int) -> None:
+        pass
+
+    def close(self, sequence: int) -> None:
+        pass
+
+    def pools(self) -> Mapping[str, Pool]:
+        return {}
+
+    def forget(self, scope: str | None) -> None:
+        pass

@@ -10,21 +10,24 @@ intent, the intent is implemented:
 - poor means that under a quarter of the *verified* tokens were accepted (``LOW_ACCEPTANCE``): the
   controller may cut a proposal, and the part it cut says nothing about the table.
 
-The table belongs to the drafter instance: sequences of one engine share it, engines do not.
+There is a table per scope: sequences of one scope share it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from slipstream.drafters.base import Draft, DrafterNeeds, DraftRequest, Outcome, TargetPass
+from slipstream.drafters.base import BaseDrafter, Draft, DraftRequest, Outcome, Pool
 from slipstream.drafters.ngram_table import NgramTable
+from slipstream.drafters.pools import Pools
+from slipstream.drafters.resources import Resources
 from slipstream.options import SpeculationOptions
 
 FULL = 0.25
 LOW_ACCEPTANCE = 0.25
 LOW_ROUNDS = 5
+IDLE_TABLES = 8  # of up to 16 MiB each
 
 
 @dataclass
@@ -40,7 +43,7 @@ class _Cursor:
     low: int = 0
 
 
-class NgramMod:
+class NgramMod(BaseDrafter):
     """
     Args:
         n_match: tokens of a key; below 16 chance matches become frequent.
@@ -49,33 +52,33 @@ class NgramMod:
     """
 
     name = "ngram-mod"
-    needs = DrafterNeeds()
 
     def __init__(self, n_match: int = 24, n_max: int = 64, n_min: int = 48) -> None:
         self.n_match = n_match
         self.n_max = n_max
         self.n_min = n_min
-        self.table = NgramTable(n_match)
+        self.tables = Pools(lambda: NgramTable(n_match), IDLE_TABLES)
         self._cursors: dict[int, _Cursor] = {}
 
-    def open(self, sequence: int, tokens: Sequence[int]) -> None:
+    def open(self, sequence: int, tokens: Sequence[int], scope: str) -> None:
         self._cursors[sequence] = _Cursor()
-        if self.table.occupancy() > FULL:
-            self._forget()
+        table = self.tables.open(sequence, scope)
+        if table.occupancy() > FULL:
+            self._clear(sequence)
         self._learn(sequence, tokens)
 
-    def _forget(self) -> None:
-        self.table.clear()
-        for cursor in self._cursors.values():
-            cursor.inserted = 0
+    def _clear(self, sequence: int) -> None:
+        self.tables.of(sequence).clear()
+        self._start_anew(self.tables.mates(sequence))
+
+    def _start_anew(self, sequences: Iterable[int]) -> None:
+        for sequence in sequences:
+            self._cursors[sequence].inserted = 0
 
     def _learn(self, sequence: int, tokens: Sequence[int]) -> None:
         cursor = self._cursors[sequence]
-        self.table.insert(tokens[cursor.inserted :])
+        self.tables.of(sequence).insert(tokens[cursor.inserted :])
         cursor.inserted = max(cursor.inserted, len(tokens) - self.n_match)
-
-    def process(self, passes: Sequence[TargetPass]) -> None:
-        pass
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         return [Draft.chain(self._continuation(request), self.name) for request in requests]
@@ -84,25 +87,39 @@ class NgramMod:
         if len(request.tokens) < self.n_match:
             return ()
         self._learn(request.sequence, request.tokens)
-        found = self.table.follow(request.tokens[-self.n_match :], self.n_max)
+        table = self.tables.of(request.sequence)
+        found = table.follow(request.tokens[-self.n_match :], self.n_max)
         return found if len(found) >= self.n_min else ()
 
     def observe(self, sequence: int, outcome: Outcome) -> None:
-        if outcome.method != self.name or not outcome.drafted:
+        drafted = outcome.drafted_by(self.name)
+        if not drafted:
             return
         cursor = self._cursors[sequence]
-        poor = outcome.accepted < LOW_ACCEPTANCE * outcome.drafted
+        poor = outcome.accepted_by(self.name) < LOW_ACCEPTANCE * drafted
         cursor.low = cursor.low + 1 if poor else 0
         if cursor.low == LOW_ROUNDS:
             cursor.low = 0
-            self._forget()
+            self._clear(sequence)
 
     def fork(self, source: int, target: int) -> None:
+        self.tables.fork(source, target)
         self._cursors[target] = replace(self._cursors[source])
 
     def close(self, sequence: int) -> None:
+        self.tables.close(sequence)
         self._cursors.pop(sequence, None)
 
+    def pools(self) -> Mapping[str, Pool]:
+        return {
+            scope: Pool(table.used + self.n_match if table.used else 0, table.bytes())
+            for scope, table in self.tables.all().items()
+        }
 
-def create(options: SpeculationOptions) -> NgramMod:
+    def forget(self, scope: str | None) -> None:
+        self._start_anew(self.tables.forget(scope))
+
+
+def create(options: SpeculationOptions, resources: Resources) -> NgramMod:
+    del resources
     return NgramMod(options.ngram_mod_n_match, options.ngram_mod_n_max, options.ngram_mod_n_min)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slipstream.drafters.base import Draft, DrafterNeeds, DraftRequest, Outcome, TargetPass
+from slipstream.drafters.base import BaseDrafter, Draft, DraftRequest
 from slipstream.drafters.history import TokenHistory
+from slipstream.drafters.resources import Resources
 from slipstream.options import SpeculationOptions
 
 
-class NgramSimple:
+class NgramSimple(BaseDrafter):
     """Stateless apart from the tokens of each sequence.
 
     Args:
@@ -23,19 +24,16 @@ class NgramSimple:
     """
 
     name = "ngram-simple"
-    needs = DrafterNeeds()
 
     def __init__(self, size_n: int = 12, size_m: int = 48) -> None:
         self.size_n = size_n
         self.size_m = size_m
         self._histories: dict[int, TokenHistory] = {}
 
-    def open(self, sequence: int, tokens: Sequence[int]) -> None:
+    def open(self, sequence: int, tokens: Sequence[int], scope: str) -> None:
+        del scope
         self._histories[sequence] = TokenHistory()
         self._histories[sequence].follow(tokens)
-
-    def process(self, passes: Sequence[TargetPass]) -> None:
-        pass
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         return [Draft.chain(self._continuation(request), self.name) for request in requests]
@@ -51,9 +49,6 @@ class NgramSimple:
         found = tokens[match + n : min(match + n + m, prompt)]
         return found if match >= 0 and len(found) >= n else ()
 
-    def observe(self, sequence: int, outcome: Outcome) -> None:
-        pass
-
     def fork(self, source: int, target: int) -> None:
         self._histories[target] = self._histories[source].copy()
 
@@ -61,5 +56,6 @@ class NgramSimple:
         self._histories.pop(sequence, None)
 
 
-def create(options: SpeculationOptions) -> NgramSimple:
+def create(options: SpeculationOptions, resources: Resources) -> NgramSimple:
+    del resources
     return NgramSimple(options.ngram_simple_size_n, options.ngram_simple_size_m)

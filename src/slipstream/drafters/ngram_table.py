@@ -33,6 +33,9 @@ class NgramTable:
         self._next = None
         self.used = 0
 
+    def bytes(self) -> int:
+        return 0 if self._next is None else self._next.nbytes
+
     def occupancy(self) -> float:
         return self.used / SLOTS
 

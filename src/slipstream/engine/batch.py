@@ -9,7 +9,7 @@ import numpy as np
 
 from slipstream.backends.base import Outputs, Step
 from slipstream.drafters.base import ROOT, Draft, TargetPass
-from slipstream.engine.controller import Room
+from slipstream.engine.controller import Proposal, Room
 from slipstream.engine.sequence import SequenceState
 from slipstream.verify.base import Verdict
 
@@ -26,8 +26,8 @@ class Share:
         logit_rows: indices of the rows whose logits are wanted.
         prompt_rows: how many of the rows are prompt.
         draft: what is verified; row 1 + i is node i.
-        room, cap, proposed: what the controller knew, asked for and was given.
-        cut_for_time: draft nodes within the cap that the time limit of a pass left out.
+        room, proposals: what the controller knew and was given.
+        cut_for_time: chosen draft nodes that the time limit of a pass left out.
     """
 
     sequence: SequenceState
@@ -37,13 +37,12 @@ class Share:
     prompt_rows: int = 0
     draft: Draft = field(default_factory=Draft)
     room: Room = NO_ROOM
-    cap: int = 0
-    proposed: int = 0
+    proposals: tuple[Proposal, ...] = ()
     cut_for_time: int = 0
 
     @property
-    def method(self) -> str:
-        return self.draft.method if len(self.draft) else "none"
+    def proposed(self) -> int:
+        return sum(len(proposal.draft) for proposal in self.proposals)
 
     def path(self, accepted: Sequence[int]) -> list[int]:
         """Rows to commit: the prompt's, or the newest token's and those of accepted nodes."""
@@ -76,8 +75,7 @@ def decode_share(
     sequence: SequenceState,
     draft: Draft,
     room: Room,
-    cap: int,
-    proposed: int,
+    proposals: tuple[Proposal, ...] = (),
     cut_for_time: int = 0,
 ) -> Share:
     """The newest token and its draft; every row wants logits."""
@@ -90,8 +88,7 @@ def decode_share(
         range(len(tokens)),
         draft=draft,
         room=room,
-        cap=cap,
-        proposed=proposed,
+        proposals=proposals,
         cut_for_time=cut_for_time,
     )
 
@@ -117,11 +114,15 @@ def assemble(shares: Sequence[Share], hidden: frozenset[str]) -> Step:
     )
 
 
-def target_passes(shares: Sequence[Share], outputs: Outputs) -> list[TargetPass]:
-    """What the step computed, per sequence, as drafters see it (before the commit)."""
-    passes, start = [], 0
+def target_passes(shares: Sequence[Share], outputs: Outputs, *, logits: bool) -> list[TargetPass]:
+    """What the step computed, per sequence, as drafters see it (before the commit).
+
+    Args:
+        logits: whether a drafter asked for the target's logits.
+    """
+    passes, start, first = [], 0, 0
     for share in shares:
-        stop = start + len(share.tokens)
+        stop, last = start + len(share.tokens), first + len(share.logit_rows)
         passes.append(
             TargetPass(
                 share.sequence.id,
@@ -129,7 +130,9 @@ def target_passes(shares: Sequence[Share], outputs: Outputs) -> list[TargetPass]
                 np.array(share.depths(), np.int32) + np.int32(share.sequence.committed),
                 np.array(share.parents, np.int32),
                 {name: rows[start:stop] for name, rows in outputs.hidden.items()},
+                np.array(share.logit_rows, np.int32),
+                outputs.logits[first:last] if logits else None,
             )
         )
-        start = stop
+        start, first = stop, last
     return passes

@@ -1,9 +1,9 @@
-"""How many draft rows a step verifies."""
+"""The contract of a controller: who drafts, how much of it is verified; and a plain one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from slipstream.drafters.base import Draft
@@ -11,43 +11,95 @@ from slipstream.drafters.base import Draft
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A sequence about to draft, and the most draft nodes that its limits allow."""
+    """A sequence about to draft.
+
+    Attributes:
+        sequence: engine sequence id.
+        nodes: most draft nodes on a path that its limits allow.
+        context: its committed positions.
+        drawn: whether its draft tokens are drawn for rejection sampling: what is then kept of a
+            draft must not depend on the tokens drawn, only on ``Draft.probabilities``.
+    """
 
     sequence: int
     nodes: int
+    context: int = 0
+    drawn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One drafter's answer for one sequence.
+
+    Attributes:
+        method: the drafter's name.
+        cap: nodes it was asked for.
+        draft: what it gave, checked; perhaps empty.
+        elapsed_s: of the call, which may have served other sequences too.
+        shared: sequences that the call served.
+    """
+
+    method: str
+    cap: int
+    draft: Draft
+    elapsed_s: float = 0.0
+    shared: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One verified step of one sequence: enough to repeat the controller's choices.
+    """One step of one decoding sequence: enough to repeat the controller's choices.
 
     Attributes:
         time_s: clock reading when the verdict was known.
-        room, cap: draft nodes that the limits allowed and that the controller asked for.
-        proposed, drafted: nodes that the drafter gave and that were verified.
-        accepted: length of the accepted path.
-        rejected: whether the walk ended at a depth whose children all differed.
+        proposals: of the drafters that were asked, in order of precedence.
+        verified: the tree that was verified, its nodes in the order of ``choose``.
+        path: its accepted nodes.
+        tokens: the accepted tokens and the next one.
+        rejected: whether the walk ended at a node whose children all differed.
+        cut_for_time: chosen nodes that the time limit of a pass left out.
         rows, elapsed_s: of the whole pass, which may hold other sequences.
+        prompt_rows: of the whole pass.
     """
 
     time_s: float
-    sequence: int
-    room: int
-    cap: int
-    proposed: int
-    drafted: int
-    accepted: int
+    room: Room
+    proposals: tuple[Proposal, ...]
+    verified: Draft
+    path: tuple[int, ...]
+    tokens: tuple[int, ...]
     rejected: bool
+    cut_for_time: int
     rows: int
     elapsed_s: float
+    prompt_rows: int = 0
+
+    @property
+    def drafted(self) -> int:
+        return len(self.verified)
+
+    @property
+    def accepted(self) -> int:
+        return len(self.path)
+
+
+Held = Sequence[tuple[Proposal, ...]]
+"""Per sequence, the proposals so far in this step."""
 
 
 class Controller(Protocol):
-    def plan(self, rooms: Sequence[Room]) -> list[int]:
-        """The most draft nodes to ask for, per sequence; 0 = do not draft."""
+    def plan(self, method: str, rooms: Sequence[Room], held: Held) -> list[int]:
+        """The most nodes to ask of one drafter, per sequence; 0 = do not ask it.
 
-    def trim(self, drafts: Sequence[Draft], caps: Sequence[int]) -> list[Draft]:
-        """The part of each draft to verify: a prefix of at most its cap."""
+        Called once per drafter in order of precedence, so a dear drafter can be left out where a
+        cheap one has proposed enough.
+        """
+
+    def choose(self, rooms: Sequence[Room], held: Held) -> list[Draft]:
+        """The tree to verify, per sequence: nodes of its proposals, the most valuable first.
+
+        Every prefix of it must be a tree, for the end of it may be cut for time.
+        """
 
     def observe(self, decision: Decision) -> None:
         """The verdict on a sequence's step; also called when nothing was drafted."""
@@ -55,61 +107,72 @@ class Controller(Protocol):
     def close(self, sequence: int) -> None: ...
 
 
+@dataclass
 class DoublingController:
     """Doubles a sequence's width after a fully accepted draft, falls back to what was accepted.
+
+    The first drafter that proposes anything has the step. It knows no costs: laws and
+    ``--spec-fixed`` use it.
 
     Args:
         first: width of a new sequence, in draft nodes.
         most: largest width.
         fixed: verify whatever was proposed, within the sequence's room.
-        trace: receives every decision.
     """
 
-    def __init__(
-        self,
-        first: int = 4,
-        most: int = 15,
-        *,
-        fixed: bool = False,
-        trace: Callable[[Decision], None] | None = None,
-    ) -> None:
-        self.first = min(first, most)
-        self.most = most
-        self.fixed = fixed
-        self._trace = trace
-        self._widths: dict[int, int] = {}
+    first: int = 4
+    most: int = 15
+    fixed: bool = False
+    _widths: dict[int, int] = field(default_factory=dict)
 
-    def plan(self, rooms: Sequence[Room]) -> list[int]:
-        if self.fixed:
-            return [max(room.nodes, 0) for room in rooms]
-        return [max(min(self._width(room.sequence), room.nodes), 0) for room in rooms]
+    def plan(self, method: str, rooms: Sequence[Room], held: Held) -> list[int]:
+        del method
+        return [
+            0 if any(len(proposal.draft) for proposal in proposals) else self._cap(room)
+            for room, proposals in zip(rooms, held, strict=True)
+        ]
+
+    def _cap(self, room: Room) -> int:
+        return max(room.nodes if self.fixed else min(self._width(room.sequence), room.nodes), 0)
 
     def _width(self, sequence: int) -> int:
-        return self._widths.get(sequence, self.first)
+        return self._widths.get(sequence, min(self.first, self.most))
 
-    def trim(self, drafts: Sequence[Draft], caps: Sequence[int]) -> list[Draft]:
+    def choose(self, rooms: Sequence[Room], held: Held) -> list[Draft]:
         return [
-            draft if len(draft) <= cap else draft.cut(cap)
-            for draft, cap in zip(drafts, caps, strict=True)
+            _first(proposals).cut(self._cap(room))
+            for room, proposals in zip(rooms, held, strict=True)
         ]
 
     def observe(self, decision: Decision) -> None:
-        if self._trace is not None:
-            self._trace(decision)
         if not decision.drafted:
             return
-        doubled = 2 * self._width(decision.sequence)
+        sequence = decision.room.sequence
+        doubled = 2 * self._width(sequence)
         width = decision.accepted + 1 if decision.rejected else doubled
-        self._widths[decision.sequence] = min(width, self.most)
+        self._widths[sequence] = min(width, self.most)
 
     def close(self, sequence: int) -> None:
         self._widths.pop(sequence, None)
 
 
-def replay(decisions: Sequence[Decision], controller: Controller) -> list[int]:
-    """The caps that ``controller`` chooses on the recorded steps, in order."""
-    caps = []
+def _first(proposals: Sequence[Proposal]) -> Draft:
+    return next((p.draft for p in proposals if len(p.draft)), Draft())
+
+
+def replay(decisions: Sequence[Decision], controller: Controller) -> list[Draft]:
+    """What ``controller`` chooses to verify of the recorded proposals, in order.
+
+    It is told the recorded verdicts, so its own choices equal the record where it is the
+    controller that made it.
+    """
+    chosen = []
     for decision in decisions:
-        caps += controller.plan([Room(decision.sequence, decision.room)])
+        held: tuple[Proposal, ...] = ()
+        for proposal in decision.proposals:
+            [cap] = controller.plan(proposal.method, [decision.room], [held])
+            if cap:
+                held += (proposal,)
+        chosen += controller.choose([decision.room], [held])
         controller.observe(decision)
-    return caps
+    return chosen

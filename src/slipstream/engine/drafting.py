@@ -1,101 +1,166 @@
-"""The engine's side of a drafter, which is not trusted: its failure costs drafts, never output."""
+"""The engine's side of drafters, which are not trusted: a failure costs drafts, never output."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from slipstream.drafters.base import Draft, Drafter, DraftRequest, Outcome, TargetPass
+from slipstream.drafters.base import Draft, Drafter, DrafterNeeds, DraftRequest, Outcome, TargetPass
+from slipstream.engine.controller import Controller, Proposal, Room
 from slipstream.engine.drafts import checked
 from slipstream.engine.sequence import SequenceState
 from slipstream.errors import SlipstreamError
 
 
 class Drafting:
-    """Passes calls on. A sequence for which a call failed goes on without drafts.
+    """Passes calls on. A sequence for which a drafter failed goes on without that drafter.
 
     Every reason is counted in the sequence's ``rejected_drafts``.
 
     Args:
+        drafters: in order of precedence.
         vocabulary: number of token ids of the target.
+        clock: seconds.
     """
 
-    def __init__(self, drafter: Drafter, vocabulary: int) -> None:
-        self.drafter = drafter
+    def __init__(
+        self, drafters: Sequence[Drafter], vocabulary: int, clock: Callable[[], float]
+    ) -> None:
+        self.drafters = tuple(drafters)
         self.vocabulary = vocabulary
+        self.needs = DrafterNeeds(
+            hidden=frozenset().union(*(drafter.needs.hidden for drafter in self.drafters)),
+            logits=any(drafter.needs.logits for drafter in self.drafters),
+            target_memory=any(drafter.needs.target_memory for drafter in self.drafters),
+            target_embedding=any(drafter.needs.target_embedding for drafter in self.drafters),
+        )
+        self._clock = clock
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(drafter.name for drafter in self.drafters)
 
     def open(self, sequence: SequenceState) -> None:
-        sequence.drafting = True
-        try:
-            self.drafter.open(sequence.id, sequence.tokens)
-        except SlipstreamError as error:
-            sequence.drafting = False
-            _count(sequence, _failure(error))
+        for drafter in self.drafters:
+            sequence.drafters.add(drafter.name)
+            try:
+                drafter.open(sequence.id, sequence.tokens, sequence.scope)
+            except SlipstreamError as error:
+                sequence.drafters.discard(drafter.name)
+                _count(sequence, _failure(drafter, error))
 
-    def draft(self, sequences: Sequence[SequenceState], caps: Sequence[int]) -> list[Draft]:
-        """A checked draft per sequence; empty where its cap is 0 or its draft was malformed."""
-        asked = [i for i, cap in enumerate(caps) if cap > 0 and sequences[i].drafting]
-        drafts = [Draft() for _ in sequences]
-        for place, draft in zip(
-            asked,
-            self._ask([sequences[i] for i in asked], [caps[i] for i in asked]),
-            strict=True,
-        ):
-            drafts[place], fault = checked(draft, self.vocabulary)
-            if fault is not None:
-                _count(sequences[place], fault)
-        return drafts
+    def propose(
+        self, sequences: Sequence[SequenceState], rooms: Sequence[Room], controller: Controller
+    ) -> list[tuple[Proposal, ...]]:
+        """The proposals for each sequence, of the drafters that the controller asks."""
+        held: list[tuple[Proposal, ...]] = [() for _ in sequences]
+        for drafter in self.drafters:
+            caps = controller.plan(drafter.name, rooms, held)
+            asked = [
+                place
+                for place, cap in enumerate(caps)
+                if cap > 0 and drafter.name in sequences[place].drafters
+            ]
+            start = self._clock()
+            requests = [_request(sequences[i], caps[i], rooms[i]) for i in asked]
+            drafts = self._ask(drafter, [sequences[i] for i in asked], requests)
+            elapsed = self._clock() - start
+            for place, draft in zip(asked, drafts, strict=True):
+                held[place] += (Proposal(drafter.name, caps[place], draft, elapsed, len(asked)),)
+        return held
 
-    def _ask(self, sequences: Sequence[SequenceState], caps: Sequence[int]) -> list[Draft]:
+    def _ask(
+        self, drafter: Drafter, sequences: Sequence[SequenceState], requests: list[DraftRequest]
+    ) -> list[Draft]:
+        """A checked draft per sequence; empty where it was malformed."""
         drafts: list[Draft] = []
         if sequences:
-            requests = [_request(s, cap) for s, cap in zip(sequences, caps, strict=True)]
-            self._call(sequences, lambda: drafts.extend(self.drafter.draft(requests)))
-        if len(drafts) == len(sequences):
-            return drafts
-        for sequence in sequences:
-            if sequence.drafting:
-                _count(sequence, "another number of drafts than requests")
-        return [Draft() for _ in sequences]
+            self._call(drafter, sequences, lambda: drafts.extend(drafter.draft(requests)))
+        if len(drafts) != len(sequences):
+            for sequence in sequences:
+                if drafter.name in sequence.drafters:
+                    _count(sequence, "another number of drafts than requests")
+            return [Draft() for _ in sequences]
+        return [
+            self._checked(drafter, sequence, draft)
+            for sequence, draft in zip(sequences, drafts, strict=True)
+        ]
+
+    def _checked(self, drafter: Drafter, sequence: SequenceState, draft: Draft) -> Draft:
+        found, fault = checked(draft, self.vocabulary, drafter.name)
+        if fault is not None:
+            _count(sequence, fault)
+        return found
 
     def process(self, sequences: Sequence[SequenceState], passes: Sequence[TargetPass]) -> None:
         """
         Args:
             passes: one per sequence.
         """
-        pairs = [pair for pair in zip(sequences, passes, strict=True) if pair[0].drafting]
-        heard = [target_pass for _, target_pass in pairs]
-        if pairs:
-            self._call([sequence for sequence, _ in pairs], lambda: self.drafter.process(heard))
+        for drafter in self.drafters:
+            pairs = [
+                pair
+                for pair in zip(sequences, passes, strict=True)
+                if drafter.name in pair[0].drafters
+            ]
+            if pairs:
+                self._process(drafter, pairs)
 
-    def observe(self, sequence: SequenceState, outcome: Outcome) -> None:
-        if sequence.drafting:
-            self._call([sequence], lambda: self.drafter.observe(sequence.id, outcome))
+    def _process(self, drafter: Drafter, pairs: Sequence[tuple[SequenceState, TargetPass]]) -> None:
+        heard = [target_pass for _, target_pass in pairs]
+        self._call(drafter, [sequence for sequence, _ in pairs], lambda: drafter.process(heard))
+
+    def observe(
+        self,
+        sequence: SequenceState,
+        draft: Draft,
+        path: tuple[int, ...],
+        tokens: tuple[int, ...],
+        proposals: Sequence[Proposal],
+    ) -> None:
+        """Tell every drafter of the verdict on a step."""
+        proposed = {proposal.method: len(proposal.draft) for proposal in proposals}
+        for drafter in self.drafters:
+            if drafter.name in sequence.drafters:
+                outcome = Outcome(draft, path, tokens, proposed.get(drafter.name, 0))
+                self._observe(drafter, sequence, outcome)
+
+    def _observe(self, drafter: Drafter, sequence: SequenceState, outcome: Outcome) -> None:
+        self._call(drafter, [sequence], lambda: drafter.observe(sequence.id, outcome))
 
     def close(self, sequence: SequenceState) -> None:
-        if not sequence.drafting:
-            return
-        sequence.drafting = False
-        try:
-            self.drafter.close(sequence.id)
-        except SlipstreamError as error:
-            _count(sequence, _failure(error))
+        for drafter in self.drafters:
+            if drafter.name in sequence.drafters:
+                self._close(drafter, sequence)
 
-    def _call(self, sequences: Sequence[SequenceState], call: Callable[[], None]) -> None:
+    def forget(self, scope: str | None) -> None:
+        """Erase what every drafter learned in a scope, or in all."""
+        for drafter in self.drafters:
+            drafter.forget(scope)
+
+    def _close(self, drafter: Drafter, sequence: SequenceState) -> None:
+        sequence.drafters.discard(drafter.name)
+        try:
+            drafter.close(sequence.id)
+        except SlipstreamError as error:
+            _count(sequence, _failure(drafter, error))
+
+    def _call(
+        self, drafter: Drafter, sequences: Sequence[SequenceState], call: Callable[[], None]
+    ) -> None:
         try:
             call()
         except SlipstreamError as error:
             for sequence in sequences:
-                _count(sequence, _failure(error))
-                self.close(sequence)
+                _count(sequence, _failure(drafter, error))
+                self._close(drafter, sequence)
 
 
-def _request(sequence: SequenceState, cap: int) -> DraftRequest:
-    sampler = sequence.sampler
-    return DraftRequest(sequence.id, sequence.tokens, cap, sampler.seed, sampler.index)
+def _request(sequence: SequenceState, cap: int, room: Room) -> DraftRequest:
+    return DraftRequest(sequence.id, sequence.tokens, cap, sequence.sampler, room.drawn)
 
 
-def _failure(error: SlipstreamError) -> str:
-    return f"the drafter failed: {error}"
+def _failure(drafter: Drafter, error: SlipstreamError) -> str:
+    return f"{drafter.name} failed: {error}"
 
 
 def _count(sequence: SequenceState, reason: str) -> None:

@@ -5,19 +5,49 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import index
 
-from slipstream.drafters.base import ROOT, Draft
+import numpy as np
+
+from slipstream.drafters.base import ROOT, Distribution, Draft
 
 MOST_NODES = 1024  # llama.cpp's bound on the length of a draft
+TOLERANCE = 1e-6  # of the sum of a distribution
 
 
-def _shape_fault(draft: Draft, vocabulary: int) -> str | None:
+def _shape_fault(draft: Draft) -> str | None:
     if len(draft.tokens) > MOST_NODES:
         return f"more than {MOST_NODES} nodes"
     if len(draft.tokens) != len(draft.parents):
         return "tokens and parents differ in number"
-    shape = (len(draft.tokens), vocabulary)
-    if draft.distributions is not None and draft.distributions.shape != shape:
-        return "distributions of another shape"
+    for values in (draft.probabilities, draft.distributions):
+        if values and len(values) != len(draft.tokens):
+            return "estimates or distributions differ in number from tokens"
+    return None
+
+
+def _estimate_fault(probabilities: Sequence[float]) -> str | None:
+    """A comparison with a NaN is false, so it is a fault too."""
+    try:
+        within = all(0.0 <= probability <= 1.0 for probability in probabilities)
+    except TypeError:
+        within = False
+    return None if within else "an estimate that is no probability"
+
+
+def _distribution_fault(
+    token: int, distribution: Distribution | None, vocabulary: int
+) -> str | None:
+    if distribution is None:
+        return None
+    ids, probabilities = distribution.ids, distribution.probabilities
+    if ids.ndim != 1 or ids.shape != probabilities.shape or not ids.size:
+        return "a distribution of another shape"
+    if ids[0] < 0 or ids[-1] >= vocabulary or (np.diff(ids) <= 0).any():
+        return "a distribution over ids that do not ascend within the vocabulary"
+    if not (probabilities >= 0.0).all() or not abs(float(probabilities.sum()) - 1.0) < TOLERANCE:
+        return "a distribution whose sum is not 1"
+    place = int(np.searchsorted(ids, token))
+    if place == ids.size or ids[place] != token or not probabilities[place] > 0.0:
+        return "a token that its distribution cannot draw"
     return None
 
 
@@ -34,21 +64,26 @@ def _tree_fault(tokens: Sequence[int], parents: Sequence[int], vocabulary: int) 
     return None
 
 
-def checked(draft: Draft, vocabulary: int) -> tuple[Draft, str | None]:
-    """The draft with plain integers, or an empty one and the reason it was rejected.
+def checked(draft: Draft, vocabulary: int, method: str) -> tuple[Draft, str | None]:
+    """The draft with plain integers and its method, or an empty one and why it was rejected.
 
     Args:
         draft: as a drafter returned it.
         vocabulary: number of token ids of the target.
+        method: the drafter's name.
     """
-    fault = _shape_fault(draft, vocabulary)
-    if fault is None:
-        try:
-            tokens = tuple(index(token) for token in draft.tokens)
-            parents = tuple(index(parent) for parent in draft.parents)
-        except TypeError:
-            return Draft(), "tokens or parents are not integers"
-        fault = _tree_fault(tokens, parents, vocabulary)
-        if fault is None:
-            return Draft(tokens, parents, draft.distributions, draft.method), None
-    return Draft(), fault
+    fault = _shape_fault(draft) or _estimate_fault(draft.probabilities)
+    if fault is not None:
+        return Draft(), fault
+    try:
+        tokens = tuple(index(token) for token in draft.tokens)
+        parents = tuple(index(parent) for parent in draft.parents)
+    except TypeError:
+        return Draft(), "tokens or parents are not integers"
+    fault = _tree_fault(tokens, parents, vocabulary)
+    for token, distribution in zip(tokens, draft.distributions, strict=False):
+        fault = fault or _distribution_fault(token, distribution, vocabulary)
+    if fault is not None:
+        return Draft(), fault
+    methods = (method,) * len(tokens)
+    return Draft(tokens, parents, methods, draft.probabilities, draft.distributions), None

@@ -1,10 +1,9 @@
 """The engine: one loop in which every step is one target pass over all running sequences.
 
-    caps     = controller.plan(decoding sequences)
-    drafts   = controller.trim(drafter.draft(...))
+    drafts   = controller.choose(what each drafter proposes within controller.plan)
     outputs  = program.run(decoding rows, drafts and prompt chunks)
     verdicts = verifier.verify(...); memory.commit(accepted paths)
-    drafter.process / observe; events
+    drafters: process, observe; controller.observe; events
 
 It is synchronous and owned by one thread.
 """
@@ -18,17 +17,20 @@ from slipstream.backends.base import Outputs, Program
 from slipstream.drafters.base import Draft, Drafter
 from slipstream.engine.admission import prepare
 from slipstream.engine.batch import Share, assemble, decode_share, prompt_share, target_passes
-from slipstream.engine.controller import Controller, DoublingController, Room
+from slipstream.engine.controller import Controller, Decision, DoublingController, Room
 from slipstream.engine.drafting import Drafting
 from slipstream.engine.events import EmittedToken, Event
-from slipstream.engine.records import PassCost, decision_of, outcome_of, round_of
+from slipstream.engine.records import PassCost, decision_of, round_of
 from slipstream.engine.scheduler import Places, Scheduler
 from slipstream.engine.sequence import Request, SequenceState
+from slipstream.engine.statistics import Round
 from slipstream.engine.text import Detokenizer
 from slipstream.errors import OutOfMemoryError, SlipstreamError
-from slipstream.options import EngineOptions
+from slipstream.options import DraftScope, EngineOptions
 from slipstream.sampling import Primitives
 from slipstream.verify.base import Verdict, Verifier
+
+Trace = Callable[[Decision, Round], None]
 
 
 class Engine:
@@ -36,12 +38,15 @@ class Engine:
     Args:
         program: the target model, compiled for a memory.
         tokenizer: turns ids into text and knows the end-of-generation ids.
-        drafter, verifier: see their contracts.
+        drafters: see their contract; in order of precedence.
+        verifier: see its contract.
         context: most tokens of a sequence, prompt and output together.
         options: limits on sequences, rows and seconds of a pass.
         queue: most requests that wait for a place.
         places: shared by engines that use one memory; default ``options.parallel`` of its own.
         controller: default ``DoublingController()``.
+        trace: receives every decision and the round it became.
+        scope: the widest scope in which drafters may learn.
         clock: seconds; injected by tests.
         primitives: sampling primitives, forced by tests.
     """
@@ -51,29 +56,32 @@ class Engine:
         program: Program,
         tokenizer: Detokenizer,
         *,
-        drafter: Drafter,
+        drafters: Sequence[Drafter] = (),
         verifier: Verifier,
         context: int,
         options: EngineOptions | None = None,
         queue: int = 64,
         places: Places | None = None,
         controller: Controller | None = None,
+        trace: Trace | None = None,
+        scope: DraftScope = "session",
         clock: Callable[[], float] = time.perf_counter,
         primitives: Primitives | None = None,
     ) -> None:
         self.program = program
-        self.drafter = drafter
         self.verifier = verifier
         self.context = context
         self.controller = controller or DoublingController()
         self.scheduler = Scheduler(options or EngineOptions(), queue, places)
-        self._drafting = Drafting(drafter, program.graph.vocabulary)
+        self.drafting = Drafting(drafters, program.graph.vocabulary, clock)
+        self._trace = trace
+        self._scope: DraftScope = scope
         self._tokenizer = tokenizer
         self._clock = clock
         self._primitives = primitives
         self._events: list[Event] = []
         self._submitted = 0
-        self._draft_s = 0.0
+        self._cost = PassCost()
 
     @property
     def busy(self) -> bool:
@@ -102,11 +110,17 @@ class Engine:
             primitives=self._primitives,
             now=self._clock(),
         )
-        methods = self.drafter.name.split(",")
-        sequence.statistics.drafters = tuple(name for name in methods if name != "none")
+        sequence.statistics.drafters = self.drafting.names
+        sequence.scope = self._scope_of(request, sequence.id)
         self.scheduler.submit(sequence)
         self._submitted += 1
         return sequence.id
+
+    def _scope_of(self, request: Request, identity: int) -> str:
+        """What the drafters learn of a request stays within it, its session, or this engine."""
+        if self._scope == "request":
+            return f"request {identity}"
+        return "all" if self._scope == "all" else f"session {request.session}"
 
     def cancel(self, request: int) -> None:
         """End a request; its last event comes with the next step. Unknown ids are ignored."""
@@ -135,29 +149,31 @@ class Engine:
             except SlipstreamError as error:
                 self._fail(sequence, error)
                 continue
-            self._drafting.open(sequence)
+            self.drafting.open(sequence)
             if len(sequence.tokens) >= sequence.limit:
                 sequence.finish_reason = "length"
                 self._retire(sequence)
 
     def _plan(self) -> list[Share]:
-        decoding = self.scheduler.decoding()
-        rooms = [Room(sequence.id, sequence.room) for sequence in decoding]
-        caps = self.controller.plan(rooms)
         start = self._clock()
-        proposals = self._drafting.draft(decoding, caps)
-        self._draft_s = self._clock() - start
-        wanted = [min(len(draft), cap) for draft, cap in zip(proposals, caps, strict=True)]
-        granted = self.scheduler.affordable_drafts(wanted)
-        drafts = self.controller.trim(proposals, granted)
+        decoding = self.scheduler.decoding()
+        rooms = [self._room(sequence) for sequence in decoding]
+        held = self.drafting.propose(decoding, rooms, self.controller)
+        drafts = self.controller.choose(rooms, held)
+        granted = self.scheduler.affordable_drafts([len(draft) for draft in drafts])
         shares = [
-            decode_share(sequence, draft, room, cap, len(proposal), wish - grant)
-            for sequence, draft, room, cap, proposal, wish, grant in zip(
-                decoding, drafts, rooms, caps, proposals, wanted, granted, strict=True
+            decode_share(sequence, draft.cut(grant), room, proposals, len(draft) - grant)
+            for sequence, draft, grant, room, proposals in zip(
+                decoding, drafts, granted, rooms, held, strict=True
             )
         ]
+        self._cost = PassCost(draft_s=self._clock() - start)
         chunks = self.scheduler.chunks(sum(len(share.tokens) for share in shares))
         return shares + [prompt_share(sequence, count) for sequence, count in chunks]
+
+    def _room(self, sequence: SequenceState) -> Room:
+        drawn = not self.verifier.seed_exact and sequence.sampler.options.temperature > 0
+        return Room(sequence.id, sequence.room, sequence.committed, drawn)
 
     def _run(self, shares: list[Share]) -> Outputs | None:
         if not shares:
@@ -175,32 +191,40 @@ class Engine:
     def _run_or_undraft(self, shares: list[Share]) -> Outputs:
         """Run the step; where memory is short, run it again without drafts."""
         try:
-            return self.program.run(assemble(shares, self.drafter.needs.hidden))
+            return self.program.run(assemble(shares, self.drafting.needs.hidden))
         except OutOfMemoryError:
             if not any(len(share.draft) for share in shares):
                 raise
         for place, share in enumerate(shares):
             if len(share.draft):
                 share.sequence.statistics.rejected_drafts["no memory for draft rows"] += 1
-                shares[place] = decode_share(share.sequence, Draft(), share.room, share.cap, 0)
-        return self.program.run(assemble(shares, self.drafter.needs.hidden))
+                shares[place] = decode_share(share.sequence, Draft(), share.room, share.proposals)
+        return self.program.run(assemble(shares, self.drafting.needs.hidden))
 
     def _settle(self, shares: Sequence[Share], outputs: Outputs) -> None:
-        passes = target_passes(shares, outputs)
-        rows = sum(len(share.tokens) for share in shares)
-        cost = PassCost(rows, outputs.elapsed_s, self._draft_s)
-        prompt = any(share.prompt_rows for share in shares)
-        self.scheduler.observe(rows, outputs.elapsed_s, prompt=prompt)
+        cost = self._cost
+        cost.rows = sum(len(share.tokens) for share in shares)
+        cost.prompt_rows = sum(share.prompt_rows for share in shares)
+        cost.elapsed_s = outputs.elapsed_s
+        self.scheduler.observe(cost.rows, cost.elapsed_s, prompt=bool(cost.prompt_rows))
+        start = self._clock()
+        passes = target_passes(shares, outputs, logits=self.drafting.needs.logits)
         verdicts = self._verify(shares, outputs)
+        cost.sample_s = self._clock() - start
         for share, verdict in zip(shares, verdicts, strict=True):
             if share.sequence.finish_reason is None:
                 self._commit(share, verdict)
-        self._drafting.process([share.sequence for share in shares], passes)
-        for share, verdict in zip(shares, verdicts, strict=True):
-            if verdict is None:
-                continue
+        self.drafting.process([share.sequence for share in shares], passes)
+        concluded = [
+            (share, verdict)
+            for share, verdict in zip(shares, verdicts, strict=True)
+            if verdict is not None
+        ]
+        decisions = [self._observe(share, verdict) for share, verdict in concluded]
+        cost.commit_s = self._clock() - start - cost.sample_s
+        for (share, verdict), decision in zip(concluded, decisions, strict=True):
             try:
-                self._conclude(share, verdict, cost)
+                self._conclude(share, verdict, decision)
             except SlipstreamError as error:
                 self._fail(share.sequence, error)
 
@@ -228,17 +252,26 @@ class Engine:
         self.program.memory.commit(share.sequence.handle, path)
         share.sequence.committed += len(path)
 
-    def _conclude(self, share: Share, verdict: Verdict, cost: PassCost) -> None:
-        """Tell controller and drafter of a verdict, emit its tokens, retire what is finished."""
-        sequence, statistics, now = share.sequence, share.sequence.statistics, self._clock()
+    def _observe(self, share: Share, verdict: Verdict) -> Decision:
+        """Tell controller and drafters of a verdict."""
+        decision = decision_of(share, verdict, self._cost, self._clock())
         if not share.prompt_rows:
-            self.controller.observe(decision_of(share, verdict, cost, now))
-        outcome = outcome_of(share, verdict)
-        self._drafting.observe(sequence, outcome)
-        emitted, discarded = sequence.emit(verdict.sampled, outcome.accepted)
+            self.controller.observe(decision)
+        self.drafting.observe(
+            share.sequence, share.draft, verdict.path, decision.tokens, share.proposals
+        )
+        return decision
+
+    def _conclude(self, share: Share, verdict: Verdict, decision: Decision) -> None:
+        """Emit a verdict's tokens, retire what is finished."""
+        sequence, statistics = share.sequence, share.sequence.statistics
+        emitted, discarded = sequence.emit(verdict.sampled, len(verdict.path))
         if statistics.first_token_s is None:
-            statistics.first_token_s = now
-        statistics.rounds.append(round_of(share, verdict, len(emitted), discarded, cost))
+            statistics.first_token_s = decision.time_s
+        made = round_of(share, verdict, len(emitted), discarded, self._cost)
+        statistics.rounds.append(made)
+        if self._trace is not None:
+            self._trace(decision, made)
         self._report(sequence, emitted)
 
     def _report(self, sequence: SequenceState, emitted: tuple[EmittedToken, ...]) -> None:
@@ -264,7 +297,9 @@ class Engine:
         if sequence.handle >= 0:
             self.program.memory.close(sequence.handle)
             sequence.handle = -1
-        self._drafting.close(sequence)
+        self.drafting.close(sequence)
+        if self._scope == "request":
+            self.drafting.forget(sequence.scope)
         self.controller.close(sequence.id)
         sequence.statistics.finished_s = self._clock()
         self._events.append(

@@ -2,50 +2,45 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
-from slipstream.drafters.base import Outcome
 from slipstream.engine.batch import Share
 from slipstream.engine.controller import Decision
 from slipstream.engine.statistics import Round
 from slipstream.verify.base import Verdict
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PassCost:
-    """Rows and seconds of a whole pass: in the backend and, before it, in the drafter."""
+    """Rows of a whole pass, prompt rows among them, and its seconds by phase (see ``Round``)."""
 
-    rows: int
-    elapsed_s: float
-    draft_s: float
+    rows: int = 0
+    prompt_rows: int = 0
+    draft_s: float = 0.0
+    elapsed_s: float = 0.0
+    sample_s: float = 0.0
+    commit_s: float = 0.0
 
 
 def decision_of(share: Share, verdict: Verdict, cost: PassCost, now: float) -> Decision:
     return Decision(
         time_s=now,
-        sequence=share.sequence.id,
-        room=share.room.nodes,
-        cap=share.cap,
-        proposed=share.proposed,
-        drafted=len(share.draft),
-        accepted=len(verdict.path),
+        room=share.room,
+        proposals=share.proposals,
+        verified=share.draft,
+        path=verdict.path,
+        tokens=tuple(drawn.token for drawn in verdict.sampled),
         rejected=share.rejected(verdict),
+        cut_for_time=share.cut_for_time,
         rows=cost.rows,
         elapsed_s=cost.elapsed_s,
-    )
-
-
-def outcome_of(share: Share, verdict: Verdict) -> Outcome:
-    return Outcome(
-        drafted=len(share.draft),
-        proposed=share.proposed,
-        accepted=len(verdict.path),
-        tokens=tuple(drawn.token for drawn in verdict.sampled),
-        method=share.method,
+        prompt_rows=cost.prompt_rows,
     )
 
 
 def round_of(share: Share, verdict: Verdict, emitted: int, discarded: int, cost: PassCost) -> Round:
+    methods = share.draft.methods
     return Round(
         drafted=len(share.draft),
         tested=verdict.tested,
@@ -57,7 +52,12 @@ def round_of(share: Share, verdict: Verdict, emitted: int, discarded: int, cost:
         rows=len(share.tokens),
         proposed=share.proposed,
         cut_for_time=share.cut_for_time,
-        method=share.method,
+        method=share.draft.method,
+        fired=tuple(p.method for p in share.proposals if len(p.draft)),
+        drafted_by=dict(Counter(methods)),
+        accepted_by=dict(Counter(methods[node] for node in verdict.path)),
         elapsed_s=cost.elapsed_s,
         draft_s=0.0 if share.prompt_rows else cost.draft_s,
+        sample_s=cost.sample_s,
+        commit_s=cost.commit_s,
     )

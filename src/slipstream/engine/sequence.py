@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slipstream.engine.events import EmittedToken, FinishReason
 from slipstream.engine.statistics import Statistics
@@ -20,11 +20,13 @@ class Request:
         prompt: token ids, beginning-of-sequence token included.
         sampling: settings of the sampler, stop strings and token limit.
         choice: i of n choices for one prompt; it uses seed + i.
+        session: whose request it is; drafters may learn within a session (decision 0007).
     """
 
     prompt: Sequence[int]
     sampling: SamplingOptions
     choice: int = 0
+    session: str = ""
 
 
 @dataclass(eq=False)
@@ -39,7 +41,8 @@ class SequenceState:
         ends: end-of-generation ids.
         handle: memory handle while it runs, else -1.
         committed: positions in memory.
-        drafting: whether the drafter has it open; never again after the drafter failed.
+        scope: of what drafters learn from it.
+        drafters: names of those that have it open; never again after one failed.
     """
 
     id: int
@@ -52,7 +55,8 @@ class SequenceState:
     statistics: Statistics
     handle: int = -1
     committed: int = 0
-    drafting: bool = False
+    scope: str = ""
+    drafters: set[str] = field(default_factory=set)
     finish_reason: FinishReason | None = None
 
     @property

@@ -20,11 +20,15 @@ class Round:
         sampled: tokens that verification gave: the accepted ones and the next.
         emitted: those delivered; ``discarded`` the others, cut off by a stop or the limit.
         rows: rows of the pass that belong to this sequence.
-        proposed: nodes that the drafter proposed, before any cut.
+        proposed: nodes that drafters proposed, before any cut.
         cut_for_time: nodes that the controller wanted and the time limit of a pass left out.
-        method: the drafter's name, ``none`` without a draft.
+        method: the drafters of the verified nodes, joined by commas; ``none`` without a draft.
+        fired: the drafters that proposed anything.
+        drafted_by, accepted_by: drafter -> its nodes that were verified, and accepted.
         elapsed_s: backend seconds of the pass, shared by all its sequences.
-        draft_s: seconds of the draft call, shared likewise.
+        draft_s: seconds of choosing and asking drafters, shared likewise.
+        sample_s: seconds of verification proper: sampling and comparing, shared likewise.
+        commit_s: seconds of committing and of telling the drafters, shared likewise.
     """
 
     drafted: int
@@ -38,8 +42,13 @@ class Round:
     proposed: int = 0
     cut_for_time: int = 0
     method: str = "none"
+    fired: tuple[str, ...] = ()
+    drafted_by: dict[str, int] = field(default_factory=dict)
+    accepted_by: dict[str, int] = field(default_factory=dict)
     elapsed_s: float = 0.0
     draft_s: float = 0.0
+    sample_s: float = 0.0
+    commit_s: float = 0.0
 
 
 def _ratio(part: float, whole: float) -> float | None:
@@ -127,7 +136,7 @@ class Statistics:
     @property
     def never_fired(self) -> tuple[str, ...]:
         """Drafters that proposed nothing to this sequence."""
-        fired = {r.method for r in self.rounds if r.proposed}
+        fired = {name for r in self.rounds for name in r.fired}
         return tuple(name for name in self.drafters if name not in fired)
 
     @property

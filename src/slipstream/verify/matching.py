@@ -31,7 +31,7 @@ class Matching:
         """
         path: list[int] = []
         sampled: list[Sampled] = []
-        children = _children(draft)
+        children = draft.children()
         tested, node = 0, ROOT
         while True:
             drawn = state.sample(logits[node + 1])
@@ -45,10 +45,3 @@ class Matching:
             tested += rank + 1
             node = nodes[rank]
             path.append(node)
-
-
-def _children(draft: Draft) -> dict[int, list[int]]:
-    children: dict[int, list[int]] = {}
-    for node, parent in enumerate(draft.parents):
-        children.setdefault(parent, []).append(node)
-    return children
