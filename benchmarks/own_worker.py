@@ -38,7 +38,13 @@ class Own:
         return self.program.memory.length(self.sequence)
 
     def truncate(self, length: int) -> None:
-        self.program.memory.truncate(self.sequence, length)
+        """Back to ``length``; to 0 also where a sliding window no longer holds the beginning."""
+        memory = self.program.memory
+        if length == 0 and memory.earliest(self.sequence) > 0:
+            memory.close(self.sequence)
+            self.sequence = memory.open()
+        else:
+            memory.truncate(self.sequence, length)
 
     def run(self, tokens: list[int], *, all_logits: bool) -> np.ndarray:
         step = chain_step(self.sequence, np.asarray(tokens, np.int32), all_logits=all_logits)
