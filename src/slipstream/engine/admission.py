@@ -54,6 +54,7 @@ def prepare(
         sampler=SamplerState(sampling, tokens, seed, primitives),
         text=TextStream(tokenizer.stream(), sampling.stop),
         statistics=Statistics(len(tokens), seed, now),
+        session=request.session,
     )
 
 
