@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("verify",),
     ("engine",),
     ("loading",),
-    ("api",),
+    ("pieces", "api"),
     ("measure",),
     ("server",),
     ("lab",),

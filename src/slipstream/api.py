@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -18,24 +17,20 @@ from msgspec.structs import asdict
 
 from slipstream import drafters as methods
 from slipstream.backends.base import Progress
-from slipstream.cache import known_sha256
 from slipstream.chat import ChatTemplate, Message, encode_chat
 from slipstream.drafters.base import Drafter, Pool
-from slipstream.drafters.plugins import GuardedDrafter, guarded
+from slipstream.drafters.plugins import GuardedDrafter, guarded, require_distinct
 from slipstream.drafters.resources import Resources
 from slipstream.engine.controller import DoublingController
 from slipstream.engine.drafting import require_outputs
 from slipstream.engine.engine import Engine
-from slipstream.engine.events import EmittedToken, Event
 from slipstream.engine.mailbox import Mailbox, Mailroom
 from slipstream.engine.scheduler import Places
 from slipstream.engine.sequence import Request
-from slipstream.engine.statistics import Statistics
-from slipstream.engine.trace_format import VERSION, Header
 from slipstream.engine.tracing import Sink, Tracing
-from slipstream.errors import OptionError, RequestError, SlipstreamError
+from slipstream.errors import SlipstreamError
 from slipstream.keywords import speculation_with, spread
-from slipstream.loading import load_model
+from slipstream.loading import load_model, trace_header
 from slipstream.options import (
     EngineOptions,
     ModelOptions,
@@ -43,64 +38,13 @@ from slipstream.options import (
     SpeculationOptions,
     from_mapping,
 )
+from slipstream.pieces import Completion, Piece, completion_of, piece_of
 from slipstream.verify.matching import Matching
 
+__all__ = ["Completion", "Model", "Piece"]
+
 Prompt = str | Sequence[int]
-_MOST_SESSION = 256  # characters of a session's name
 _LOG = logging.getLogger("slipstream")
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """What one step added to an output.
-
-    Attributes:
-        text: new text, perhaps empty; never half a character, never part of a stop string.
-        tokens: new tokens, each with its id, text, origin and log-probabilities.
-        finish_reason, statistics: set on the last piece.
-    """
-
-    text: str
-    tokens: tuple[EmittedToken, ...]
-    finish_reason: str | None = None
-    statistics: Statistics | None = None
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        return tuple(token.id for token in self.tokens)
-
-    @property
-    def from_draft(self) -> tuple[bool, ...]:
-        """Per token, whether it was an accepted draft token."""
-        return tuple(token.from_draft for token in self.tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """A whole output.
-
-    Attributes:
-        tokens: an end-of-generation token included.
-        finish_reason: ``stop`` or ``length``.
-    """
-
-    text: str
-    tokens: tuple[EmittedToken, ...]
-    finish_reason: str
-    statistics: Statistics
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        return tuple(token.id for token in self.tokens)
-
-    @property
-    def logprobs(self) -> tuple[float | None, ...]:
-        """Per token; None unless ``logprobs`` was asked for."""
-        return tuple(token.logprob for token in self.tokens)
-
-    @property
-    def stats(self) -> dict[str, object]:
-        return self.statistics.summary()
 
 
 class Model:
@@ -143,7 +87,8 @@ class Model:
         self.options = from_mapping(ModelOptions, for_model)
         self.engine_options = from_mapping(EngineOptions, for_engine)
         self.speculation = from_mapping(SpeculationOptions, for_speculation)
-        self._objects = guarded(drafters, self.speculation.type)
+        self._objects = guarded(drafters)
+        require_distinct([*(drafter.name for drafter in self._objects), *self.speculation.type])
         if self.speculation.type != ("none",) or self._objects:
             names = [drafter.name for drafter in self._objects]
             speculation_with(self.speculation, for_speculation, names)
@@ -157,7 +102,7 @@ class Model:
         self._mailboxes: dict[_EngineKey, Mailbox] = {}
         self._warned = False
         if self._tracing is not None:
-            self._tracing.header(self._header())
+            self._tracing.header(trace_header(self.loaded, self.options, self.engine_options))
 
     def generate(
         self,
@@ -183,20 +128,13 @@ class Model:
         ids = (
             self.tokenizer.encode(prompt, parse_special=True) if isinstance(prompt, str) else prompt
         )
-        return self._pieces(Request(ids, sampling, session=_checked_session(session)), key)
+        return self._pieces(Request(ids, sampling, session=session), key)
 
-    async def generate_async(
-        self,
-        prompt: Prompt,
-        *,
-        session: str = "",
-        drafters: Sequence[Drafter] | None = None,
-        **keywords: Any,
-    ) -> AsyncIterator[Piece]:
+    async def generate_async(self, prompt: Prompt, **keywords: Any) -> AsyncIterator[Piece]:
         """As ``generate``; each step runs in a worker thread."""
         import asyncio
 
-        pieces = self.generate(prompt, session=session, drafters=drafters, **keywords)
+        pieces = self.generate(prompt, **keywords)
         step = None
         try:
             while True:
@@ -211,37 +149,21 @@ class Model:
                 await asyncio.wait([step])
             pieces.close()  # type: ignore[attr-defined]
 
-    def complete(
-        self,
-        prompt: Prompt,
-        *,
-        session: str = "",
-        drafters: Sequence[Drafter] | None = None,
-        **keywords: Any,
-    ) -> Completion:
+    def complete(self, prompt: Prompt, **keywords: Any) -> Completion:
         """The whole output; arguments and errors as ``generate``."""
-        return _completion(self.generate(prompt, session=session, drafters=drafters, **keywords))
+        return completion_of(self.generate(prompt, **keywords))
 
-    def chat(
-        self,
-        messages: Sequence[Message],
-        *,
-        session: str = "",
-        drafters: Sequence[Drafter] | None = None,
-        **keywords: Any,
-    ) -> Completion:
+    def chat(self, messages: Sequence[Message], **keywords: Any) -> Completion:
         """The reply to a conversation, through the model's own template.
 
         Args:
             messages: ``{"role": ..., "content": ...}`` each.
-            session, drafters, keywords: as ``generate``.
+            keywords: the other arguments of ``generate``.
 
         Raises:
             TemplateError: the model has no template, or it refuses the messages.
         """
-        return _completion(
-            self.stream_chat(messages, session=session, drafters=drafters, **keywords)
-        )
+        return completion_of(self.stream_chat(messages, **keywords))
 
     def stream_chat(
         self,
@@ -253,8 +175,7 @@ class Model:
     ) -> Iterator[Piece]:
         """As ``chat``, piece by piece."""
         sampling, key = self._options(keywords, drafters)
-        request = Request(self.chat_ids(messages), sampling, session=_checked_session(session))
-        return self._pieces(request, key)
+        return self._pieces(Request(self.chat_ids(messages), sampling, session=session), key)
 
     def chat_ids(self, messages: Sequence[Message]) -> list[int]:
         """The prompt of a conversation, ready for a reply; errors as ``chat``."""
@@ -288,13 +209,12 @@ class Model:
         Raises:
             BackendError: a drafter of others failed to forget.
         """
-        wanted = None if session is None else _checked_session(session)
         with self._lock, self._room.lock:
             engines = self._engines()
-            if wanted is None:
+            if session is None:
                 self._mailboxes = {}
             for mailbox in engines:
-                mailbox.engine.forget(wanted)
+                mailbox.engine.forget(session)
 
     def _engines(self) -> list[Mailbox]:
         """Those for new requests, and others whose requests still run."""
@@ -304,21 +224,6 @@ class Model:
     def trace_failure(self) -> SlipstreamError | None:
         """Why the trace ended before the model did, or None."""
         return None if self._tracing is None else self._tracing.failure
-
-    def _header(self) -> Header:
-        loaded, options = self.loaded, asdict(self.options)
-        backend = getattr(loaded, "backend", None)
-        return Header(
-            version=VERSION,
-            model=self.options.model,
-            sha256=known_sha256(loaded.path) if hasattr(loaded, "path") else None,
-            backend=getattr(backend, "name", ""),
-            isa=getattr(backend, "isa", ""),
-            precision=getattr(backend, "precision", ""),
-            kv_type=self.options.kv_type,
-            threads=getattr(backend, "threads", None),
-            options={**options, **asdict(self.engine_options)},
-        )
 
     def _drafters(self, key: _EngineKey) -> tuple[Drafter, ...]:
         speculation, objects = key
@@ -335,34 +240,22 @@ class Model:
         self, keywords: Mapping[str, Any], drafters: Sequence[Drafter] | None
     ) -> tuple[SamplingOptions, _EngineKey]:
         for_sampling, for_speculation = spread(keywords, SamplingOptions, SpeculationOptions)
-        objects = self._objects if drafters is None else self._guarded(drafters)
-        none = "type" in for_speculation and _names_none(for_speculation["type"])
-        if none and drafters:
-            raise OptionError("drafters, or `type` none", "both", "Leave out one of them.")
-        objects = () if none else objects
+        given = for_speculation.get("type")
+        if given is not None and drafters is None and _names_none(given):
+            drafters = ()
+        objects = self._objects if drafters is None else guarded(drafters)
         names = [drafter.name for drafter in objects]
         speculation = speculation_with(self.speculation, for_speculation, names)
         methods.check_names(speculation.type)
-        if {*names} & {*speculation.type}:
-            guarded([drafter.inner for drafter in objects], speculation.type)
+        require_distinct([*names, *speculation.type])
+        require_outputs(objects, self.loaded.program.graph)
         return from_mapping(SamplingOptions, for_sampling), (speculation, objects)
-
-    def _guarded(self, drafters: Sequence[Drafter]) -> tuple[GuardedDrafter, ...]:
-        """Checked drafter objects of a call; the same object has the same guard."""
-        made = []
-        with self._lock:
-            known = {id(guard.inner): guard for _, guards in self._mailboxes for guard in guards}
-        known |= {id(guard.inner): guard for guard in self._objects}
-        for guard in guarded(drafters):
-            made.append(known.get(id(guard.inner), guard))
-        require_outputs(made, self.loaded.program.graph)
-        return tuple(made)
 
     def _pieces(self, request: Request, key: _EngineKey) -> Iterator[Piece]:
         events = self._mailbox(key).run(request)
         try:
             for event in events:
-                yield _piece(event)
+                yield piece_of(event)
         finally:
             events.close()  # type: ignore[attr-defined]
 
@@ -412,29 +305,3 @@ _EngineKey = tuple[SpeculationOptions, tuple[GuardedDrafter, ...]]
 
 def _names_none(methods: Any) -> bool:
     return methods == "none" or (not isinstance(methods, str) and list(methods) == ["none"])
-
-
-def _checked_session(session: str) -> str:
-    if not isinstance(session, str) or len(session) > _MOST_SESSION:
-        raise RequestError(
-            f"a session named by a text of at most {_MOST_SESSION} characters",
-            f"{session!r:.80}",
-            "Shorten it.",
-        )
-    return session
-
-
-def _piece(event: Event) -> Piece:
-    if event.error is not None:
-        raise event.error
-    return Piece(event.text, event.tokens, event.finish_reason, event.statistics)
-
-
-def _completion(pieces: Iterator[Piece]) -> Completion:
-    collected = list(pieces)
-    last = collected[-1]
-    assert last.finish_reason is not None
-    assert last.statistics is not None
-    text = "".join(piece.text for piece in collected)
-    tokens = tuple(token for piece in collected for token in piece.tokens)
-    return Completion(text, tokens, last.finish_reason, last.statistics)

@@ -57,6 +57,13 @@ class GuardedDrafter:
         self.origin = origin
         self.name, self.needs = _checked_members(inner, origin)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it guards the same object: calls with equal drafters share an engine."""
+        return isinstance(other, GuardedDrafter) and self.inner is other.inner
+
+    def __hash__(self) -> int:
+        return id(self.inner)
+
     def open(self, sequence: int, tokens: Sequence[int], scope: str) -> None:
         with self._guard("open"):
             self.inner.open(sequence, tuple(tokens), scope)
@@ -195,21 +202,19 @@ def _check_name(name: Any, origin: str) -> None:
         )
 
 
-def guarded(objects: Sequence[Any], taken: Sequence[str] = ()) -> tuple[GuardedDrafter, ...]:
-    """Drafter objects, checked.
+def guarded(objects: Sequence[Any]) -> tuple[GuardedDrafter, ...]:
+    """Drafter objects, checked; errors as ``GuardedDrafter``."""
+    return tuple(GuardedDrafter(inner, _origin(inner)) for inner in objects)
 
-    Args:
-        taken: names of other drafters at work.
 
-    Raises:
-        UnsupportedError, OptionError: see ``GuardedDrafter``; or two have one name.
+def require_distinct(names: Sequence[str]) -> None:
     """
-    made = tuple(GuardedDrafter(inner, _origin(inner)) for inner in objects)
-    names = [*taken, *(drafter.name for drafter in made)]
+    Raises:
+        OptionError: two drafters that would work together have one name.
+    """
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise OptionError("drafters of different names", f"`{twice}` twice", "Rename one.")
-    return made
 
 
 def _origin(inner: Any) -> str:
