@@ -281,6 +281,7 @@ class Meddler(BaseDrafter):
     name = "meddler"
 
     def open(self, sequence: int, tokens: Sequence[int], scope: str) -> None:
+        del sequence, scope
         self._meddle(tokens)
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
@@ -298,6 +299,7 @@ class Meddler(BaseDrafter):
             target_pass.parents[:] = 0
 
     def observe(self, sequence: int, outcome: Outcome) -> None:
+        del sequence
         self._meddle(outcome.tokens)
 
     def _meddle(self, tokens: Sequence[int]) -> None:
@@ -466,7 +468,7 @@ def test_a_package_that_fails_is_named(packages: Path, make: MakeModel, kind: st
 def test_two_packages_of_one_name_are_both_named(packages: Path, make: MakeModel) -> None:
     install(packages, "one-drafter", {"repeat": "one_drafter:create"})
     install(packages, "two-drafter", {"repeat": "two_drafter:create"})
-    with pytest.raises(OptionError, match="one-drafter.*two-drafter|two-drafter.*one-drafter"):
+    with pytest.raises(OptionError, match=r"one-drafter.*two-drafter|two-drafter.*one-drafter"):
         make(spec="repeat").complete(PROMPT)
 
 
