@@ -62,7 +62,8 @@ class Model:
             the methods that ``spec`` names; a call may give others. ``spec="none"`` in a call
             leaves them out. An object belongs to one model.
         trace: a file, or a function of each record (``slipstream.engine.trace_format``), that gets
-            every round; ``trace_failure`` tells why it ended early.
+            every round; ``trace_failure`` tells why it ended early. The function must not use the
+            model.
         keywords: fields of ``ModelOptions``, ``EngineOptions`` and ``SpeculationOptions``; the
             last are defaults that a call may override.
 

@@ -1,4 +1,4 @@
-"""``--trace`` and ``slipstream trace``, ``/forget`` and ``/remembered``, and an installed drafter."""
+"""``--trace`` and ``slipstream trace``, chat on what drafters learned, an installed drafter."""
 
 from __future__ import annotations
 

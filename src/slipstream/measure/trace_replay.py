@@ -3,8 +3,9 @@
 Each recorded pass is replayed where it stands. The policy plans and chooses among what drafters
 proposed there. Which of its nodes would be accepted follows from the tokens that the request went
 on to emit; where tokens were drawn for rejection sampling, only from the recorded path. Seconds
-change by those that the trace's own t(rows) gives. What was not recorded cannot be replayed: such
-rounds are counted as censored.
+change by those that the trace's own t(rows) gives; passes that hold prompt rows are not counted.
+The time limit of a pass is not applied. What was not recorded cannot be replayed: such rounds are
+counted as censored.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ class Replay:
             drafters: of its engine, in order of precedence.
         """
         decoding = made.decoding
-        if decoding and made.pure:
+        if decoding:
             self._replay(made, decoding, drafters)
         for record in made.rounds:
             self._done[record.sequence] = self._position(record) + len(record.sampled)
@@ -158,12 +159,24 @@ class Replay:
         rows = made.first.pass_rows - made.drafted + sum(map(len, drafts))
         change = self.times(rows, made.context) - self.times(made.first.pass_rows, made.context)
         elapsed = max(made.first.verify_s + change, 0.0)
+        decisions = [
+            self._decision(record, room, proposals, draft, rows, elapsed)
+            for record, room, proposals, draft in zip(decoding, rooms, held, drafts, strict=True)
+        ]
+        for decision in decisions:
+            controller.observe(decision)
+        if made.pure:
+            self._count(decoding, decisions)
+            self.censored += sum(censored)
+            self.recorded_seconds += made.seconds
+            self.seconds += made.seconds - made.first.verify_s + elapsed - made.asked_s + asked_s
+
+    def _count(self, decoding: Sequence[RoundRecord], decisions: Sequence[Decision]) -> None:
         self.rounds += len(decoding)
-        self.censored += sum(censored)
-        self.recorded_seconds += made.seconds
-        self.seconds += made.seconds - made.first.verify_s + elapsed - made.asked_s + asked_s
-        for record, room, proposals, draft in zip(decoding, rooms, held, drafts, strict=True):
-            controller.observe(self._decision(record, room, proposals, draft, rows, elapsed))
+        self.recorded_tokens += sum(len(record.sampled) for record in decoding)
+        self.drafted += sum(decision.drafted for decision in decisions)
+        self.accepted += sum(decision.accepted for decision in decisions)
+        self.tokens += sum(len(decision.tokens) for decision in decisions)
 
     def _held(
         self,
@@ -204,10 +217,6 @@ class Replay:
         path = draft.matched(ahead[:-1])
         tokens = tuple(ahead[: len(path) + 1])
         leaf = path[-1] if path else -1
-        self.drafted += len(draft)
-        self.accepted += len(path)
-        self.tokens += len(tokens)
-        self.recorded_tokens += len(record.sampled)
         return Decision(
             time_s=record.time_s,
             room=room,
@@ -242,8 +251,8 @@ def _recorded(record: RoundRecord, method: str) -> Asked | None:
 
 
 def _cut_short(asked: Asked, cap: int) -> bool:
-    """Whether the drafter gave all it was asked for, and the policy asks for more."""
-    return cap > asked.cap and len(asked.tokens) >= asked.cap
+    """Whether the drafter gave all it was asked for, and the policy asks for more than that."""
+    return cap > len(asked.tokens) >= asked.cap
 
 
 def _draft(asked: Asked) -> Draft:
