@@ -330,13 +330,20 @@ def test_fewer_nodes_than_recorded(tmp_path: Path) -> None:
 
 def test_more_nodes_than_recorded_are_censored(tmp_path: Path) -> None:
     controller = DoublingController(first=2, most=2)
-    drafter = ScriptedDrafter(TRUTH, length=8)
+    drafter = ScriptedDrafter(TRUTH, length=2)
     replay, rounds = replay_of(tmp_path, drafter, "fixed:5", controller=controller)
-    # the drafter gave 8 whatever was asked: all of it is known, and what would follow is too
+    filled = [r for r in rounds if r.asked and len(r.asked[0].tokens) >= r.asked[0].cap]
+    assert replay.censored == sum(r.nodes > 2 for r in filled) > 5
+    assert replay.accepted == sum(len(r.path) for r in rounds)
+
+
+def test_what_was_proposed_and_not_verified_is_known(tmp_path: Path) -> None:
+    controller = DoublingController(first=2, most=2)
+    drafter = ScriptedDrafter(TRUTH, length=8)  # whatever was asked
+    replay, rounds = replay_of(tmp_path, drafter, "fixed:5", controller=controller)
+    assert replay.censored == 0
+    assert replay.accepted == sum(min(5, r.nodes) for r in rounds if r.nodes > 0)
     assert replay.accepted > sum(len(r.path) for r in rounds)
-    assert replay.censored == sum(len(r.asked[0].tokens) > 0 for r in rounds if r.asked) - sum(
-        0 < r.nodes <= 2 for r in rounds
-    )
 
 
 def test_a_drafter_that_was_not_asked_is_censored(tmp_path: Path) -> None:
