@@ -287,8 +287,8 @@ class Model:
             identities=self._room.identities,
             primitives=self.loaded.primitives,
             controller=DoublingController(fixed=speculation.fixed),
-            trace=tracing and tracing.round,
-            ended=tracing and tracing.end,
+            trace=None if tracing is None else tracing.round,
+            ended=None if tracing is None else tracing.end,
         )
 
     def _warn_of(self, speculation: SpeculationOptions) -> None:

@@ -336,12 +336,10 @@ class Watcher(BaseDrafter):
                 self.best[target_pass.sequence] = int(target_pass.logits[-1].argmax())
 
 
-def tiny_backends() -> Iterator[Any]:
-    yield "reference"
-    yield pytest.param("cpu", marks=pytest.mark.native)
+BACKENDS = ["reference", pytest.param("cpu", marks=pytest.mark.native)]
 
 
-@pytest.mark.parametrize("backend", tiny_backends())
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("architecture", ["llama", "gemma3"])
 def test_hidden_states_and_logits_arrive(tmp_path: Path, backend: str, architecture: str) -> None:
     if backend == "cpu":

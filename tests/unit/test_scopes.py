@@ -35,7 +35,7 @@ QUICK: dict[str, dict[str, int]] = {
 MODEL_FREE = [
     name for name in implemented() if name in PRECEDENCE and not name.startswith("draft-")
 ]
-TEXTS = ["abcd", "abab", "xyzxyz"]
+TEXTS = ["abcd", "abab", "stustu"]
 
 
 @pytest.fixture

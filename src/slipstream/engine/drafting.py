@@ -240,7 +240,7 @@ def _ranges(names: set[str]) -> str:
         if number.isdigit():
             stems.setdefault(stem, []).append(int(number))
     plain = [name for name in names if not name.rpartition(".")[2].isdigit()]
-    ranges = [f"{stem}.{min(found)} to {max(found)}" for stem, found in stems.items()]
+    ranges = [f"{stem}.{min(found)} to {stem}.{max(found)}" for stem, found in stems.items()]
     return ", ".join(sorted(plain) + sorted(ranges)) or "it has none"
 
 

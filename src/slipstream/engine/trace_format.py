@@ -38,7 +38,7 @@ class _Record(
     pass
 
 
-class Header(_Record, tag="header"):
+class Header(_Record, frozen=True, kw_only=True, tag="header"):
     """What ran.
 
     Attributes:
@@ -60,7 +60,7 @@ class Header(_Record, tag="header"):
     options: dict[str, Any] = {}
 
 
-class EngineRecord(_Record, tag="engine"):
+class EngineRecord(_Record, frozen=True, kw_only=True, tag="engine"):
     """One set of speculation options.
 
     Attributes:
@@ -93,7 +93,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     shared: Annotated[int, Meta(ge=1, le=1 << 20)] = 1
 
 
-class RoundRecord(_Record, tag="round"):
+class RoundRecord(_Record, frozen=True, kw_only=True, tag="round"):
     """One target pass of one sequence: ``Decision`` and ``Round`` of the engine.
 
     Attributes:
@@ -144,7 +144,7 @@ class RoundRecord(_Record, tag="round"):
     reasons: Reasons = {}
 
 
-class End(_Record, tag="end"):
+class End(_Record, frozen=True, kw_only=True, tag="end"):
     """A request is over.
 
     Attributes:

@@ -74,7 +74,7 @@ def passes(records: Iterable[Record]) -> Iterator[Header | EngineRecord | End | 
     others: list[Header | EngineRecord | End] = []  # a request may end between rounds of a pass
     for record in records:
         if isinstance(record, RoundRecord):
-            if held and (held[0].engine, held[0].step) != (record.engine, record.step):
+            if held and not _same_pass(held, record):
                 yield from _joined(held, others)
             held.append(record)
             if len(held) > MOST_SEQUENCES:
@@ -86,6 +86,11 @@ def passes(records: Iterable[Record]) -> Iterator[Header | EngineRecord | End | 
             if not held or len(others) > MOST_SEQUENCES:
                 yield from _joined(held, others)
     yield from _joined(held, others)
+
+
+def _same_pass(held: list[RoundRecord], record: RoundRecord) -> bool:
+    same = (held[0].engine, held[0].step) == (record.engine, record.step)
+    return same and all(other.sequence != record.sequence for other in held)
 
 
 def _joined(

@@ -160,7 +160,7 @@ class RequestTally:
     def recomputed(self) -> dict[str, Any]:
         """Every statistic that rounds determine, by its name in the summary."""
         steps, passes = self.verification_steps, self.rounds
-        found = {
+        found: dict[str, Any] = {
             "emitted": self.emitted,
             "target_passes": passes,
             "verification_steps": steps,

@@ -51,8 +51,8 @@ class RowTimes:
         place = min(max(bisect_left(known, rows), 1), len(known) - 1)
         low, high = known[place - 1], known[place]
         rise = (self.base[high] - self.base[low]) / (high - low)
-        # a line through two noisy points may not lead below half of what was measured
-        least = 0.5 * self.base[known[0]]
+        # fewer rows never cost less per row, whatever a line through two noisy points says
+        least = self.base[known[0]] * min(rows / known[0], 1.0)
         return max(self.base[low] + rise * (rows - low), least) + self.slope * context
 
 
