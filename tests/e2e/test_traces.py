@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_verbs import workload
 
 from conftest import Command
 from plugin_packages import install
@@ -170,3 +171,19 @@ def test_an_installed_drafter(slipstream: Command, tiny: Path, tmp_path: Path) -
         assert done.returncode == 2
         assert part in done.stderr, done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_bench_speculate_traces_every_condition(
+    slipstream: Command, tiny: Path, tmp_path: Path
+) -> None:
+    workload(tmp_path, "prose", "a prose prompt")
+    path = tmp_path / "t.jsonl"
+    done = slipstream(
+        *("bench", "speculate", tiny, "--backend", "reference", "--workloads", tmp_path),
+        *("--strata", "prose", "--trace", path),
+    )
+    assert done.returncode == 0, done.stderr
+    shown = slipstream("trace", path, "--json")
+    assert shown.returncode == 0, shown.stdout
+    names = [condition["name"] for condition in last_json(shown)["conditions"]]
+    assert {"none", "ngram-simple"} <= set(names)

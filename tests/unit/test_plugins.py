@@ -381,6 +381,40 @@ def test_hidden_states_do_not_depend_on_the_rows_of_a_pass(tmp_path: Path) -> No
     np.testing.assert_allclose(seen[0], seen[1], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.native
+def test_hidden_states_do_not_depend_on_neighbours_and_drafts(tmp_path: Path) -> None:
+    """Bit for bit, along the committed path of each sequence."""
+    pytest.importorskip("slipstream._native")
+    path = tiny_model(tmp_path / "tiny.gguf", "llama")
+    prompts = ["hello hello", "a stone, a hen"]
+
+    def rows(parallel: int, chosen: list[str], *others: BaseDrafter) -> list[dict[int, bytes]]:
+        """Per prompt: position -> bits of the hidden state that was last seen there."""
+        watcher = Watcher("layer_input.1", "final_norm")
+        model = Model(
+            str(path), backend="cpu", context=96, parallel=parallel, drafters=[watcher, *others]
+        )
+        streams = [model.generate(p, max_tokens=24, ignore_eos=True) for p in chosen]
+        done = [list(turn) for turn in zip(*streams, strict=True)]
+        assert len(done) == 24 or others
+        found: dict[int, dict[int, bytes]] = {}
+        for seen in watcher.passes:
+            hidden = np.hstack([seen.hidden[name] for name in sorted(seen.hidden)])
+            own = found.setdefault(seen.sequence, {})
+            for position, row in zip(seen.positions.tolist(), hidden, strict=True):
+                own[position] = row.tobytes()
+        return list(found.values())
+
+    alone = [rows(1, [prompt])[0] for prompt in prompts]
+    assert rows(2, prompts) == alone
+    output = Model(str(path), backend="cpu", context=96).complete(
+        prompts[0], max_tokens=24, ignore_eos=True
+    )
+    prompt = Model(str(path), backend="reference").tokenizer.encode(prompts[0], parse_special=True)
+    [drafted] = rows(1, prompts[:1], Truth([*prompt, *output.ids]))
+    assert drafted == alone[0]
+
+
 @pytest.mark.parametrize("name", ["layer_input.2", "layer_input.x", "logits", "final", 7])
 def test_unknown_hidden_outputs_are_refused_at_the_start(tmp_path: Path, name: Any) -> None:
     path = tiny_model(tmp_path / "tiny.gguf", "llama")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from drafters_for_tests import HostileDrafter, MalformedDrafter, ScriptedDrafter, TestDrafter
 from engines import greedy, named_drafters
+from fake_model import fake_models
 from slipstream.drafters.base import Drafter
 from slipstream.engine.controller import DoublingController
 from slipstream.engine.trace_format import End, EngineRecord, Record, RoundRecord
@@ -21,7 +23,13 @@ from slipstream.measure.trace_passes import Pass, passes
 from slipstream.measure.trace_policies import POLICIES, policy_maker
 from slipstream.measure.trace_replay import Replay
 from slipstream.measure.trace_times import Balance, RowTimes, TimeFit
-from slipstream.measure.traces import TraceReport, read_report, report_mapping, unfinished
+from slipstream.measure.traces import (
+    TraceReport,
+    conditions,
+    read_report,
+    report_mapping,
+    unfinished,
+)
 from slipstream.options import SpeculationOptions
 from traces import a_round, changed, trace_engine, write
 
@@ -166,7 +174,7 @@ def test_a_report_is_plain_json(tmp_path: Path) -> None:
     again = msgspec.json.decode(msgspec.json.encode(report_mapping(report)))
     assert again["equal"] is True
     assert again["requests"][0]["recomputed"]["drafted"] > 0
-    assert again["engines"][0]["drafters"]["hostile"]["by_position"]
+    assert again["conditions"][0]["drafters"]["hostile"]["by_position"]
     assert again["replay"]["rounds"] > 0
 
 
@@ -371,3 +379,47 @@ def test_every_policy_has_its_form() -> None:
     for name, policy in POLICIES.items():
         assert policy.form.partition(":")[0] == name
         assert policy_maker(policy.form.replace("N", "3"))(times) is not None
+
+
+# a model
+
+
+def test_threads_and_conditions_share_a_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.jsonl"
+    model = fake_models(monkeypatch)(parallel=3, trace=path)
+    quick = {"ngram_mod_n_match": 2, "ngram_mod_n_min": 1}
+    options: list[dict[str, Any]] = [
+        {},
+        {"spec": "ngram-mod", **quick},
+        {"spec": "ngram-mod", **quick, "fixed": True},
+        {"spec": "ngram-mod", **quick, "draft_scope": "request"},
+    ]
+    work = [(text, chosen) for text in ("abab", "bcd", "xwxw") for chosen in options]
+    with ThreadPoolExecutor(6) as pool:
+        runs = [pool.submit(model.complete, t, max_tokens=30, **chosen) for t, chosen in work]
+        for run in runs:
+            run.result(timeout=60)
+    model.forget()
+    model.complete("abab", max_tokens=30, **options[1])
+    report = read_report(path, policy_maker("off"))
+    assert report.equal is True
+    assert len(report.requests) == len(work) + 1
+    assert len(report.engines) == len(options) + 1
+    joined = conditions(report)
+    assert set(joined) == {"none", "ngram-mod", "ngram-mod #2", "ngram-mod #3"}
+    [first] = joined["ngram-mod"].drafters.values()
+    alone = [
+        engine.drafters["ngram-mod"]
+        for engine in report.engines.values()
+        if engine.record.options == joined["ngram-mod"].record.options
+    ]
+    assert len(alone) == 2
+    assert first.proposed == sum(tally.proposed for tally in alone)
+    assert first.reached == alone[0].reached + alone[1].reached
+    plain = [r for r in report.requests.values() if not r.drafters]
+    drafting = [r for r in report.requests.values() if r.drafters]
+    assert report.replay is not None
+    assert 0 < report.replay.rounds <= sum(r.rounds - 1 for r in drafting)
+    assert plain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from slipstream.cli.output import add_json, print_json, printable, table
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from slipstream.measure.trace_replay import Replay
     from slipstream.measure.trace_tally import DrafterTally, RequestTally
     from slipstream.measure.trace_times import Balance
-    from slipstream.measure.traces import TraceReport
+    from slipstream.measure.traces import EngineReport, TraceReport
 
 SHOWN_REQUESTS = 40
 SHOWN_POSITIONS = 8
@@ -61,21 +62,27 @@ def _head(header: Header) -> dict[str, object]:
 
 
 def _lines(report: TraceReport, policy: str | None) -> list[str]:
+    from slipstream.measure.traces import conditions
+
     header = report.header
     threads = "" if header.threads is None else f", {header.threads} threads"
-    lines = [f"{header.model} ({header.backend} {header.isa}{threads}), trace format 1", ""]
+    lines = [
+        f"{header.model} ({header.backend} {header.isa}{threads}), trace format {header.version}",
+        "",
+    ]
     requests = list(report.requests.values())[:SHOWN_REQUESTS]
     lines.append(table(_REQUESTS, [_request(report, request) for request in requests], text=3))
     if len(requests) < len(report.requests):
         lines.append(f"and {len(report.requests) - len(requests)} more requests (--json has all)")
+    joined = conditions(report)
     drafters = [
-        _drafter(name, tally)
-        for engine in report.engines.values()
+        _drafter(name if condition == name else f"{name} of {condition}", tally)
+        for condition, engine in joined.items()
         for name, tally in engine.drafters.items()
     ]
     if drafters:
         lines += ["", table(_DRAFTERS, drafters)]
-    lines += ["", *_balance_lines(report)]
+    lines += ["", *_balance_lines(joined)]
     if policy is not None:
         lines.append(_replay_line(report.replay, policy))
     return [*lines, *_verdict(report)]
@@ -126,13 +133,13 @@ def _drafter(name: str, tally: DrafterTally) -> list[object]:
     ]
 
 
-def _balance_lines(report: TraceReport) -> list[str]:
+def _balance_lines(joined: Mapping[str, EngineReport]) -> list[str]:
     lines = [
-        _balance_line(engine.name, engine.balance)
-        for engine in report.engines.values()
-        if engine.balance.passes
+        _balance_line(name, condition.balance)
+        for name, condition in joined.items()
+        if condition.balance.passes
     ]
-    if not lines and any(engine.record.drafters for engine in report.engines.values()):
+    if not lines and any(condition.record.drafters for condition in joined.values()):
         return ["balance: not measurable, no decoding pass without drafts was traced"]
     return lines
 
@@ -149,7 +156,7 @@ def _balance_line(name: str, balance: Balance) -> str:
 
 def _replay_line(replay: Replay | None, policy: str) -> str:
     if replay is None or replay.tok_s is None or replay.recorded_tok_s is None:
-        return f"policy {policy}: not measurable, no decoding pass was traced"
+        return f"policy {policy}: not measurable, no decoding pass with drafters was traced"
     return (
         f"policy {policy}: {replay.tok_s:.1f} tokens/s estimated, {replay.recorded_tok_s:.1f} "
         f"recorded (x{replay.tok_s / replay.recorded_tok_s:.2f}); censored {replay.censored} of "

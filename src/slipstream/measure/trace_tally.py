@@ -72,6 +72,12 @@ class DrafterTally:
             if record.methods[node] == name:
                 self.accepted_at[depth] += 1
 
+    def merge(self, other: DrafterTally) -> None:
+        for name in ("asked", "proposed", "verified", "accepted", "seconds"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.reached.update(other.reached)
+        self.accepted_at.update(other.accepted_at)
+
     def to_mapping(self) -> dict[str, Any]:
         """Plain values, for JSON; ``by_position``: [accepted, reached] per depth."""
         return {

@@ -165,6 +165,10 @@ class Balance:
             self.extra_rows_s += share * (made.first.verify_s - undrafted)
             self.bookkeeping_s += share * (made.settle_s - settle)
 
+    def merge(self, other: Balance) -> None:
+        for name in vars(self):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
     @property
     def cost_percent(self) -> float | None:
         """(draft + extra rows + bookkeeping) - saved, in % of plain time; negative = it paid."""

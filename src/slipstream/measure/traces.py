@@ -33,9 +33,10 @@ class EngineReport:
     drafters: dict[str, DrafterTally] = field(default_factory=dict)
     balance: Balance = field(default_factory=Balance)
 
-    @property
-    def name(self) -> str:
-        return ",".join(self.record.drafters) or "none"
+    def merge(self, other: EngineReport) -> None:
+        for name, tally in other.drafters.items():
+            self.drafters.setdefault(name, DrafterTally()).merge(tally)
+        self.balance.merge(other.balance)
 
 
 @dataclass
@@ -154,8 +155,23 @@ def _judge(report: TraceReport, times: RowTimes, item: Header | EngineRecord | E
         for record in item.decoding:
             balance = report.balances.setdefault(record.sequence, Balance())
             balance.add(item, times, 1 / len(item.decoding))
-    if report.replay is not None:
+    if report.replay is not None and engine.record.drafters:
         report.replay.add(item, engine.record.drafters)
+
+
+def conditions(report: TraceReport) -> dict[str, EngineReport]:
+    """Engines of the same options joined, by their drafters; a number tells further options."""
+    joined: dict[tuple[object, ...], EngineReport] = {}
+    for engine in report.engines.values():
+        record = engine.record
+        key = (record.drafters, record.verifier, repr(record.options))
+        joined.setdefault(key, EngineReport(record)).merge(engine)
+    named: dict[str, EngineReport] = {}
+    for made in joined.values():
+        name = ",".join(made.record.drafters) or "none"
+        same = sum(other.record.drafters == made.record.drafters for other in named.values())
+        named[f"{name} #{same + 1}" if same else name] = made
+    return named
 
 
 def unfinished(report: TraceReport) -> Iterator[int]:
@@ -178,20 +194,21 @@ def report_mapping(report: TraceReport) -> dict[str, Any]:
         }
         for request in report.requests.values()
     ]
-    engines = [
+    joined = [
         {
-            "engine": engine.record.engine,
-            "methods": list(engine.record.drafters),
-            "verifier": engine.record.verifier,
-            "drafters": {name: tally.to_mapping() for name, tally in engine.drafters.items()},
-            "balance": _balance(engine.balance),
+            "name": name,
+            "methods": list(condition.record.drafters),
+            "verifier": condition.record.verifier,
+            "options": condition.record.options,
+            "drafters": {name: tally.to_mapping() for name, tally in condition.drafters.items()},
+            "balance": _balance(condition.balance),
         }
-        for engine in report.engines.values()
+        for name, condition in conditions(report).items()
     ]
     return {
         "equal": report.equal,
         "requests": requests,
-        "engines": engines,
+        "conditions": joined,
         "row_times": report.times and {str(r): s for r, s in report.times.base.items()},
         "context_slope_s": report.times and report.times.slope,
         "replay": report.replay and report.replay.to_mapping(),
