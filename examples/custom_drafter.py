@@ -29,7 +29,7 @@ class LastFollowers(BaseDrafter):
 
 
 def main(name: str = "smollm2-135m") -> None:
-    prompt = "bolt-m3, shelf A1, 120 pieces\nbolt-m4, shelf A2, 340 pieces\nThe same again:\nbolt-m3,"
+    prompt = "bolt-m3, shelf A1, 120 pieces\nbolt-m4, shelf A2, 340 pieces\nAgain:\nbolt-m3,"
     model = Model(name)
     plain = model.complete(prompt, max_tokens=48)
     drafted = model.complete(prompt, max_tokens=48, drafters=[LastFollowers()])
