@@ -18,6 +18,7 @@ from slipstream.engine.trace_file import TraceFile, read_trace
 from slipstream.engine.trace_format import (
     MOST_LINE_BYTES,
     VERSION,
+    Asked,
     End,
     EngineRecord,
     Header,
@@ -200,6 +201,23 @@ def test_records_out_of_place(tmp_path: Path, records: list[Record], part: str) 
     path = tmp_path / "t.jsonl"
     path.write_bytes(b"".join(map(encode, records)))
     with pytest.raises(TraceError, match=part):
+        list(read_trace(path))
+
+
+def test_names_that_the_engine_has_not_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    for record in (a_round(methods=("a", "a", "b")), a_round(asked=(Asked(method="b", cap=1),))):
+        path.write_bytes(b"".join(map(encode, [*RECORDS[:2], record])))
+        with pytest.raises(TraceError, match="line 3: 'b'"):
+            list(read_trace(path))
+
+
+def test_summaries_without_end_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path / "t.jsonl", RECORDS)
+    monkeypatch.setattr(trace_file, "MOST_KEPT_BYTES", 300)
+    with pytest.raises(TraceError, match="at most 300 bytes"):
         list(read_trace(path))
 
 

@@ -409,11 +409,13 @@ def test_threads_and_conditions_share_a_trace(
     assert len(report.engines) == len(options) + 1
     joined = conditions(report)
     assert set(joined) == {"none", "ngram-mod", "ngram-mod #2", "ngram-mod #3"}
-    [first] = joined["ngram-mod"].drafters.values()
+    last = report.engines[max(report.engines)].record.options
+    [condition] = [made for made in joined.values() if made.record.options == last]
+    [first] = condition.drafters.values()
     alone = [
         engine.drafters["ngram-mod"]
         for engine in report.engines.values()
-        if engine.record.options == joined["ngram-mod"].record.options
+        if engine.record.options == last
     ]
     assert len(alone) == 2
     assert first.proposed == sum(tally.proposed for tally in alone)

@@ -20,6 +20,7 @@ from slipstream.engine.trace_format import (
 )
 from slipstream.errors import OperationError, OptionError, TraceError
 
+MOST_KEPT_BYTES = 128 << 20  # of lines that a reader keeps: all but rounds
 _BEGINNING = b'{"kind":"header"'
 
 
@@ -107,8 +108,8 @@ def read_trace(path: str | Path) -> Iterator[Record]:
 
 
 def _in_order(lines: Iterator[bytes]) -> Iterator[Record]:
-    engines: set[int] = set()
-    number = 0
+    engines: dict[int, frozenset[str]] = {}
+    number = kept = 0
     for number, line in enumerate(lines, 1):
         if len(line) > MOST_LINE_BYTES:
             raise TraceError(
@@ -118,15 +119,20 @@ def _in_order(lines: Iterator[bytes]) -> Iterator[Record]:
             )
         record = decode(line, number)
         _check_place(record, number, engines)
+        kept += 0 if isinstance(record, RoundRecord) else len(line)
+        if kept > MOST_KEPT_BYTES:
+            raise TraceError(
+                f"at most {MOST_KEPT_BYTES} bytes of summaries", "more", "Trace fewer requests."
+            )
         yield record
     if number == 0:
         raise TraceError("a trace", "an empty file", "Trace again.")
 
 
-def _check_place(record: Record, number: int, engines: set[int]) -> None:
+def _check_place(record: Record, number: int, engines: dict[int, frozenset[str]]) -> None:
     """
     Args:
-        engines: those introduced so far; the record's own is added.
+        engines: drafters of those introduced so far; the record's own is added.
     """
     if isinstance(record, Header) != (number == 1):
         found = "none" if number == 1 else f"another at line {number}"
@@ -139,7 +145,7 @@ def _check_place(record: Record, number: int, engines: set[int]) -> None:
                 "Read it with the version of Slipstream that wrote it.",
             )
     elif isinstance(record, EngineRecord):
-        engines.add(record.engine)
+        engines[record.engine] = frozenset(record.drafters)
     elif record.engine not in engines:
         what = "a round" if isinstance(record, RoundRecord) else "an end"
         raise TraceError(
@@ -147,3 +153,12 @@ def _check_place(record: Record, number: int, engines: set[int]) -> None:
             f"line {number}: {what} of engine {record.engine}",
             "Trace again.",
         )
+    elif isinstance(record, RoundRecord):
+        names = {asked.method for asked in record.asked}.union(record.methods)
+        unknown = sorted(names - engines[record.engine])
+        if unknown:
+            raise TraceError(
+                "rounds of the drafters that their engine has",
+                f"line {number}: {unknown[0]!r:.80}",
+                "Trace again.",
+            )

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slipstream.engine.trace_format import End, RoundRecord
+from slipstream.errors import TraceError
+
+MOST_REASONS = 1024
 
 
 def examined(record: RoundRecord) -> list[list[int]]:
@@ -137,6 +140,9 @@ class RequestTally:
         self.accepted_at.update(range(len(record.path)))
         self.fired.update(asked.method for asked in record.asked if asked.tokens)
         self.reasons.update(record.reasons)
+        if len(self.reasons) > MOST_REASONS:
+            found = f"more than {MOST_REASONS} reasons of one request"
+            raise TraceError("a trace of an engine", found, "Trace again.")
         for phase in ("draft", "verify", "sample", "commit"):
             self.seconds[phase] += getattr(record, f"{phase}_s")
         self._add_tested(record)
