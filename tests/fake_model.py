@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,6 +38,8 @@ def fake_models(monkeypatch: pytest.MonkeyPatch) -> MakeModel:
             context=options.context or 200,
             file=SimpleNamespace(metadata={}),
             primitives=NumpyPrimitives(),
+            path=Path("fake.gguf"),
+            backend=SimpleNamespace(name="fake", precision="float32"),
         )
 
     program = FakeProgram(24, order=2)

@@ -6,26 +6,31 @@ for piece in Model("smollm2-135m").generate("Once upon a time"):
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from slipstream import drafters
+from msgspec.structs import asdict
+
+from slipstream import drafters as methods
 from slipstream.backends.base import Progress
 from slipstream.chat import ChatTemplate, Message, encode_chat
-from slipstream.drafters.base import Drafter
+from slipstream.drafters.base import Drafter, Pool
+from slipstream.drafters.plugins import GuardedDrafter, guarded, require_distinct
 from slipstream.drafters.resources import Resources
 from slipstream.engine.controller import DoublingController
+from slipstream.engine.drafting import require_outputs
 from slipstream.engine.engine import Engine
-from slipstream.engine.events import EmittedToken, Event
 from slipstream.engine.mailbox import Mailbox, Mailroom
 from slipstream.engine.scheduler import Places
 from slipstream.engine.sequence import Request
-from slipstream.engine.statistics import Statistics
+from slipstream.engine.tracing import Sink, Tracing
+from slipstream.errors import SlipstreamError
 from slipstream.keywords import speculation_with, spread
-from slipstream.loading import load_model
+from slipstream.loading import load_model, trace_header
 from slipstream.options import (
     EngineOptions,
     ModelOptions,
@@ -33,62 +38,13 @@ from slipstream.options import (
     SpeculationOptions,
     from_mapping,
 )
+from slipstream.pieces import Completion, Piece, completion_of, piece_of
 from slipstream.verify.matching import Matching
 
+__all__ = ["Completion", "Model", "Piece"]
+
 Prompt = str | Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """What one step added to an output.
-
-    Attributes:
-        text: new text, perhaps empty; never half a character, never part of a stop string.
-        tokens: new tokens, each with its id, text, origin and log-probabilities.
-        finish_reason, statistics: set on the last piece.
-    """
-
-    text: str
-    tokens: tuple[EmittedToken, ...]
-    finish_reason: str | None = None
-    statistics: Statistics | None = None
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        return tuple(token.id for token in self.tokens)
-
-    @property
-    def from_draft(self) -> tuple[bool, ...]:
-        """Per token, whether it was an accepted draft token."""
-        return tuple(token.from_draft for token in self.tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """A whole output.
-
-    Attributes:
-        tokens: an end-of-generation token included.
-        finish_reason: ``stop`` or ``length``.
-    """
-
-    text: str
-    tokens: tuple[EmittedToken, ...]
-    finish_reason: str
-    statistics: Statistics
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        return tuple(token.id for token in self.tokens)
-
-    @property
-    def logprobs(self) -> tuple[float | None, ...]:
-        """Per token; None unless ``logprobs`` was asked for."""
-        return tuple(token.logprob for token in self.tokens)
-
-    @property
-    def stats(self) -> dict[str, object]:
-        return self.statistics.summary()
+_LOG = logging.getLogger("slipstream")
 
 
 class Model:
@@ -102,47 +58,78 @@ class Model:
     Args:
         model: a path, a catalogue name or ``owner/repo:file``.
         progress: called with (weight bytes done, weight bytes in all) while it loads.
+        drafters: drafter objects (see ``slipstream.drafters.base``) at work in every call, beside
+            the methods that ``spec`` names; a call may give others. ``spec="none"`` in a call
+            leaves them out. An object belongs to one model.
+        trace: a file, or a function of each record (``slipstream.engine.trace_format``), that gets
+            every round; ``trace_failure`` tells why it ended early. The function must not use the
+            model.
         keywords: fields of ``ModelOptions``, ``EngineOptions`` and ``SpeculationOptions``; the
             last are defaults that a call may override.
 
     Raises:
         OptionError: an unknown option or a value out of range.
         InputError: the model cannot be found or run.
-        OperationError: memory or the backend is missing.
+        OperationError: memory or the backend is missing, or the trace cannot be written.
     """
 
-    def __init__(self, model: str, *, progress: Progress | None = None, **keywords: Any) -> None:
+    def __init__(
+        self,
+        model: str,
+        *,
+        progress: Progress | None = None,
+        drafters: Sequence[Drafter] = (),
+        trace: str | Path | Sink | None = None,
+        **keywords: Any,
+    ) -> None:
         for_model, for_engine, for_speculation = spread(
             {"model": str(model), **keywords}, ModelOptions, EngineOptions, SpeculationOptions
         )
         self.options = from_mapping(ModelOptions, for_model)
         self.engine_options = from_mapping(EngineOptions, for_engine)
         self.speculation = from_mapping(SpeculationOptions, for_speculation)
-        if self.speculation.type != ("none",):
-            speculation_with(self.speculation, for_speculation)
-        drafters.check_names(self.speculation.type)
+        self._objects = guarded(drafters)
+        require_distinct([*(drafter.name for drafter in self._objects), *self.speculation.type])
+        if self.speculation.type != ("none",) or self._objects:
+            names = [drafter.name for drafter in self._objects]
+            speculation_with(self.speculation, for_speculation, names)
+        methods.check_names(self.speculation.type)
+        self._tracing = None if trace is None else Tracing(trace)
         self.loaded = load_model(self.options, self.engine_options, progress)
         self.tokenizer = self.loaded.tokenizer
+        require_outputs(self._objects, self.loaded.program.graph)
         self._lock = Lock()
         self._room = Mailroom(Places(self.engine_options.parallel))
-        self._mailboxes: dict[SpeculationOptions, Mailbox] = {}
+        self._mailboxes: dict[_EngineKey, Mailbox] = {}
+        self._warned = False
+        if self._tracing is not None:
+            self._tracing.header(trace_header(self.loaded, self.options, self.engine_options))
 
-    def generate(self, prompt: Prompt, **keywords: Any) -> Iterator[Piece]:
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        session: str = "",
+        drafters: Sequence[Drafter] | None = None,
+        **keywords: Any,
+    ) -> Iterator[Piece]:
         """Pieces of an output as they come; closing the iterator cancels the request.
 
         Args:
             prompt: text, or token ids used as they are.
+            session: whose request it is; what drafters learn of it stays within (decision 0007).
+            drafters: drafter objects at work instead of the model's.
             keywords: fields of ``SamplingOptions`` and ``SpeculationOptions``.
 
         Raises:
             InputError: an option or the prompt is at fault.
             OperationError: the pass failed.
         """
-        sampling, speculation = self._options(keywords)
+        sampling, key = self._options(keywords, drafters)
         ids = (
             self.tokenizer.encode(prompt, parse_special=True) if isinstance(prompt, str) else prompt
         )
-        return self._pieces(Request(ids, sampling), speculation)
+        return self._pieces(Request(ids, sampling, session=session), key)
 
     async def generate_async(self, prompt: Prompt, **keywords: Any) -> AsyncIterator[Piece]:
         """As ``generate``; each step runs in a worker thread."""
@@ -165,23 +152,31 @@ class Model:
 
     def complete(self, prompt: Prompt, **keywords: Any) -> Completion:
         """The whole output; arguments and errors as ``generate``."""
-        return _completion(self.generate(prompt, **keywords))
+        return completion_of(self.generate(prompt, **keywords))
 
     def chat(self, messages: Sequence[Message], **keywords: Any) -> Completion:
         """The reply to a conversation, through the model's own template.
 
         Args:
             messages: ``{"role": ..., "content": ...}`` each.
+            keywords: the other arguments of ``generate``.
 
         Raises:
             TemplateError: the model has no template, or it refuses the messages.
         """
-        return _completion(self.stream_chat(messages, **keywords))
+        return completion_of(self.stream_chat(messages, **keywords))
 
-    def stream_chat(self, messages: Sequence[Message], **keywords: Any) -> Iterator[Piece]:
+    def stream_chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        session: str = "",
+        drafters: Sequence[Drafter] | None = None,
+        **keywords: Any,
+    ) -> Iterator[Piece]:
         """As ``chat``, piece by piece."""
-        sampling, speculation = self._options(keywords)
-        return self._pieces(Request(self.chat_ids(messages), sampling), speculation)
+        sampling, key = self._options(keywords, drafters)
+        return self._pieces(Request(self.chat_ids(messages), sampling, session=session), key)
 
     def chat_ids(self, messages: Sequence[Message]) -> list[int]:
         """The prompt of a conversation, ready for a reply; errors as ``chat``."""
@@ -191,65 +186,123 @@ class Model:
     def template(self) -> ChatTemplate:
         return ChatTemplate.from_metadata(self.loaded.file.metadata, self.tokenizer)
 
-    def forget(self) -> None:
-        """Drop what the drafters learned; requests that still run keep theirs."""
-        with self._lock:
-            self._mailboxes = {}
+    def remembered(self) -> dict[str, dict[str, Pool]]:
+        """Drafter -> scope (``session NAME``, ``request N`` or ``all``) -> what it learned there.
 
-    def _drafters(self, speculation: SpeculationOptions) -> tuple[Drafter, ...]:
+        Engines of different speculation options learn apart; here they are added up.
+        """
+        found: dict[str, dict[str, Pool]] = {}
+        with self._lock, self._room.lock:
+            for mailbox in self._engines():
+                for name, scope, pool in mailbox.engine.drafting.remembered():
+                    scopes = found.setdefault(name, {})
+                    known = scopes.get(scope, Pool(0, 0))
+                    scopes[scope] = Pool(known.tokens + pool.tokens, known.bytes + pool.bytes)
+        return found
+
+    def forget(self, session: str | None = None) -> None:
+        """Erase what the drafters learned in a session, or in all; then all engines start anew.
+
+        Requests that still run learn anew from their own texts, for themselves alone where
+        everything was erased. With ``draft_scope="all"`` a session cannot be told from the others:
+        everything goes.
+
+        Raises:
+            BackendError: a drafter of others failed to forget.
+        """
+        with self._lock, self._room.lock:
+            engines = self._engines()
+            if session is None:
+                self._mailboxes = {}
+            for mailbox in engines:
+                mailbox.engine.forget(session)
+
+    def _engines(self) -> list[Mailbox]:
+        """Those for new requests, and others whose requests still run."""
+        return list(dict.fromkeys((*self._mailboxes.values(), *self._room.open)))
+
+    @property
+    def trace_failure(self) -> SlipstreamError | None:
+        """Why the trace ended before the model did, or None."""
+        return None if self._tracing is None else self._tracing.failure
+
+    def _drafters(self, key: _EngineKey) -> tuple[Drafter, ...]:
+        speculation, objects = key
         resources = Resources(
             self.tokenizer,
             self.loaded.program.graph.vocabulary,
             self.loaded.context,
             self.engine_options.parallel,
         )
-        return drafters.create(speculation.type, speculation, resources)
+        named = methods.create(speculation.type, speculation, resources)
+        return methods.arranged((*named, *objects))
 
-    def _options(self, keywords: Mapping[str, Any]) -> tuple[SamplingOptions, SpeculationOptions]:
+    def _options(
+        self, keywords: Mapping[str, Any], drafters: Sequence[Drafter] | None
+    ) -> tuple[SamplingOptions, _EngineKey]:
         for_sampling, for_speculation = spread(keywords, SamplingOptions, SpeculationOptions)
-        speculation = speculation_with(self.speculation, for_speculation)
-        drafters.check_names(speculation.type)
-        return from_mapping(SamplingOptions, for_sampling), speculation
+        given = for_speculation.get("type")
+        if given is not None and drafters is None and _names_none(given):
+            drafters = ()
+        objects = self._objects if drafters is None else guarded(drafters)
+        names = [drafter.name for drafter in objects]
+        speculation = speculation_with(self.speculation, for_speculation, names)
+        methods.check_names(speculation.type)
+        require_distinct([*names, *speculation.type])
+        require_outputs(objects, self.loaded.program.graph)
+        return from_mapping(SamplingOptions, for_sampling), (speculation, objects)
 
-    def _pieces(self, request: Request, speculation: SpeculationOptions) -> Iterator[Piece]:
-        events = self._mailbox(speculation).run(request)
+    def _pieces(self, request: Request, key: _EngineKey) -> Iterator[Piece]:
+        events = self._mailbox(key).run(request)
         try:
             for event in events:
-                yield _piece(event)
+                yield piece_of(event)
         finally:
             events.close()  # type: ignore[attr-defined]
 
-    def _mailbox(self, speculation: SpeculationOptions) -> Mailbox:
-        """The engine of these speculation options; all share program and memory."""
+    def _mailbox(self, key: _EngineKey) -> Mailbox:
+        """The engine of these speculation options and drafters; all share program and memory."""
         with self._lock:
-            if speculation not in self._mailboxes:
-                engine = Engine(
-                    self.loaded.program,
-                    self.tokenizer,
-                    drafters=self._drafters(speculation),
-                    scope=speculation.draft_scope,
-                    verifier=Matching(),
-                    context=self.loaded.context,
-                    options=self.engine_options,
-                    places=self._room.places,
-                    primitives=self.loaded.primitives,
-                    controller=DoublingController(fixed=speculation.fixed),
-                )
-                self._mailboxes[speculation] = Mailbox(engine, self._room)
-            return self._mailboxes[speculation]
+            if key not in self._mailboxes:
+                self._mailboxes[key] = Mailbox(self._engine(key), self._room)
+            return self._mailboxes[key]
+
+    def _engine(self, key: _EngineKey) -> Engine:
+        speculation, _ = key
+        drafters, verifier = self._drafters(key), Matching()
+        tracing = None
+        if self._tracing is not None:
+            names = [drafter.name for drafter in drafters]
+            tracing = self._tracing.engine(names, verifier.name, asdict(speculation))
+        self._warn_of(speculation)
+        return Engine(
+            self.loaded.program,
+            self.tokenizer,
+            drafters=drafters,
+            scope=speculation.draft_scope,
+            verifier=verifier,
+            context=self.loaded.context,
+            options=self.engine_options,
+            places=self._room.places,
+            identities=self._room.identities,
+            primitives=self.loaded.primitives,
+            controller=DoublingController(fixed=speculation.fixed),
+            trace=None if tracing is None else tracing.round,
+            ended=None if tracing is None else tracing.end,
+        )
+
+    def _warn_of(self, speculation: SpeculationOptions) -> None:
+        """Say once that drafters learn across sessions."""
+        if speculation.draft_scope == "all" and not self._warned:
+            self._warned = True
+            _LOG.warning(
+                "draft_scope=all: what one session's texts teach the drafters shows in the drafts, "
+                "counts and timing of every other session"
+            )
 
 
-def _piece(event: Event) -> Piece:
-    if event.error is not None:
-        raise event.error
-    return Piece(event.text, event.tokens, event.finish_reason, event.statistics)
+_EngineKey = tuple[SpeculationOptions, tuple[GuardedDrafter, ...]]
 
 
-def _completion(pieces: Iterator[Piece]) -> Completion:
-    collected = list(pieces)
-    last = collected[-1]
-    assert last.finish_reason is not None
-    assert last.statistics is not None
-    text = "".join(piece.text for piece in collected)
-    tokens = tuple(token for piece in collected for token in piece.tokens)
-    return Completion(text, tokens, last.finish_reason, last.statistics)
+def _names_none(methods: Any) -> bool:
+    return methods == "none" or (not isinstance(methods, str) and list(methods) == ["none"])

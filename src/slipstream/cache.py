@@ -64,6 +64,14 @@ def remembered_sha256(path: Path) -> str:
     return digest
 
 
+def known_sha256(path: Path) -> str | None:
+    """The digest of a file that was computed before and has not changed since, or None."""
+    try:
+        return _read_memo().get(_memo_key(path))
+    except OSError:
+        return None
+
+
 def remember_sha256(path: Path, digest: str) -> None:
     """Note a digest that was just computed. A cache that cannot be written costs only time."""
     memo = {**_read_memo(), _memo_key(path): digest}

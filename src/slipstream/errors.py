@@ -10,6 +10,7 @@ SlipstreamError
 │   ├── OptionError         an option, flag or key is unknown or out of range
 │   ├── RequestError        a request is malformed
 │   ├── ContextFullError    the prompt leaves no room to generate
+│   ├── TraceError          a trace is malformed, truncated or of another version
 │   └── GrammarError        a grammar or schema cannot be compiled
 └── OperationError (exit 1, HTTP 5xx): the environment failed
     ├── DownloadError       a file could not be fetched or failed its digest
@@ -85,6 +86,10 @@ class ContextFullError(InputError):
 
 
 class GrammarError(InputError):
+    pass
+
+
+class TraceError(InputError):
     pass
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -43,8 +43,13 @@ def changed(options: msgspec.Struct, keywords: Keywords) -> Any:
     return from_mapping(type(options), {**msgspec.structs.asdict(options), **keywords})
 
 
-def speculation_with(options: SpeculationOptions, keywords: Keywords) -> SpeculationOptions:
+def speculation_with(
+    options: SpeculationOptions, keywords: Keywords, others: Iterable[str] = ()
+) -> SpeculationOptions:
     """As ``changed``; what the keywords set must be read by a chosen method.
+
+    Args:
+        others: names of drafters at work beside the methods.
 
     Raises:
         OptionError: a value is out of range, or differs from the default and nothing reads it.
@@ -52,6 +57,8 @@ def speculation_with(options: SpeculationOptions, keywords: Keywords) -> Specula
     merged: SpeculationOptions = changed(options, keywords)
     defaults = SpeculationOptions()
     require_used(
-        merged, [name for name in keywords if getattr(merged, name) != getattr(defaults, name)]
+        merged,
+        [name for name in keywords if getattr(merged, name) != getattr(defaults, name)],
+        others,
     )
     return merged

@@ -6,9 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import asdict
+
 from slipstream.backends.base import Backend, Program, Progress, Weights
+from slipstream.cache import known_sha256
 from slipstream.catalog import locate
 from slipstream.dispatch.fuse import fuse
+from slipstream.engine.trace_format import VERSION, Header
 from slipstream.errors import ModelFileError, OptionError
 from slipstream.gguf import GGUFFile, open_gguf
 from slipstream.graph import Graph
@@ -92,6 +96,21 @@ def _context(options: ModelOptions, graph: Graph) -> int:
             "Lower the context.",
         )
     return context
+
+
+def trace_header(loaded: LoadedModel, options: ModelOptions, engine: EngineOptions) -> Header:
+    """What a trace of this model says of it."""
+    return Header(
+        version=VERSION,
+        model=options.model,
+        sha256=known_sha256(loaded.path),
+        backend=loaded.backend.name,
+        isa=getattr(loaded.backend, "isa", ""),
+        precision=loaded.backend.precision,
+        kv_type=options.kv_type,
+        threads=getattr(loaded.backend, "threads", None),
+        options={**asdict(options), **asdict(engine)},
+    )
 
 
 def open_backend(options: ModelOptions) -> Backend:

@@ -178,6 +178,8 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
 def _choices(annotation: Any) -> tuple[str, ...]:
     if get_origin(annotation) is Literal:
         return get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return tuple((_unwrapped(annotation)[1].extra or {}).get("choices", ()))
     if get_origin(annotation) is tuple:
         return _choices(get_args(annotation)[0])
     return ()

@@ -8,12 +8,14 @@ built, so code that receives one need not check it again.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from slipstream import plugin_names
 from slipstream.errors import OptionError
 from slipstream.option_fields import OptionInfo, describe, from_mapping, validate
 
@@ -52,6 +54,9 @@ Method = Literal[
 # Bits of the activations that quantised weights meet (docs/decisions/0006-activation-precision.md).
 Precision = Literal["a8", "a16"]
 METHODS: tuple[str, ...] = Method.__args__  # type: ignore[attr-defined]
+
+# One of METHODS, or of an installed package; ``SpeculationOptions`` checks it.
+MethodName = Annotated[str, Meta(max_length=64, extra={"choices": METHODS})]
 
 KvType = Literal["f16", "q8_0"]
 # How far what drafters learn from a text reaches (docs/decisions/0007-drafting-contracts.md).
@@ -193,7 +198,7 @@ class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Who drafts, and how much. The n-gram lengths count tokens."""
 
     type: Annotated[
-        tuple[Method, ...],
+        tuple[MethodName, ...],
         _option("drafting methods in any order, or none", "spec_type", "spec", min_length=1),
     ] = ("none",)
     draft_model: (
@@ -355,6 +360,7 @@ class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         validate(self)
+        _require_methods(self.type)
         msgspec.structs.force_setattr(self, "type", tuple(dict.fromkeys(self.type)))
         if "none" in self.type and len(self.type) > 1:
             # llama.cpp switches all of it off; here nothing is dropped in silence
@@ -367,6 +373,19 @@ class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):
         _require_order(self, "ngram_mod_n_min", "ngram_mod_n_max")
 
 
+def _require_methods(names: tuple[str, ...]) -> None:
+    unknown = [name for name in names if name not in METHODS]
+    unknown = [name for name in unknown if name not in plugin_names.installed()]
+    if unknown:
+        known = [*METHODS, *plugin_names.installed()]
+        near = difflib.get_close_matches(unknown[0], known, 1, 0.0)[0]
+        raise OptionError(
+            f"`type` to be some of {', '.join(METHODS)}{plugin_names.shown()}",
+            f"{unknown!r:.80}",
+            f"Did you mean `{near}`?",
+        )
+
+
 def _require_order(options: SpeculationOptions, smaller: str, larger: str) -> None:
     low, high = getattr(options, smaller), getattr(options, larger)
     if low > high:
@@ -375,18 +394,25 @@ def _require_order(options: SpeculationOptions, smaller: str, larger: str) -> No
         )
 
 
-def require_used(options: SpeculationOptions, given: Iterable[str]) -> None:
+def require_used(
+    options: SpeculationOptions, given: Iterable[str], others: Iterable[str] = ()
+) -> None:
     """Refuse options that none of the chosen methods reads.
 
     Args:
         given: names of the options that the user set.
+        others: names of drafters at work beside the methods.
 
     Raises:
         OptionError: names the first such option and the methods that read it.
     """
+    chosen = {*options.type, *others}
+    foreign = chosen - set(METHODS)
     for name in given:
         readers = _readers(name)
-        if not readers.intersection(options.type):
+        if foreign and (name in _OF_EVERY_METHOD or name == "type"):
+            continue
+        if not readers.intersection(chosen):
             wanted = ", ".join(method for method in METHODS if method in readers)
             raise OptionError(
                 f"`{name}` with a method that reads it ({wanted})",

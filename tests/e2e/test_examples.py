@@ -14,6 +14,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PROMISES = {
     "generate.py": ["tokens in"],
     "compare_speculation.py": ["speculation off:", "speculation on:", "drafted"],
+    "custom_drafter.py": ["last-followers: drafted"],
     "stream_async.py": ["'The capital of France is' +1", "'Water boils at' +1"],
 }
 

@@ -307,7 +307,7 @@ def test_version_and_help(slipstream: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", ["pull", "run", "chat", "inspect", "explain", "bench rows", "bench ops"]
+    "verb", ["pull", "run", "chat", "inspect", "explain", "trace", "bench rows", "bench ops"]
 )
 def test_help_of_a_verb_fits_the_terminal(slipstream: Command, verb: str) -> None:
     done = slipstream(*verb.split(), "--help")

@@ -19,6 +19,7 @@ VERBS = {
     "chat": "Talk to a model through its own template.",
     "inspect": "What a file is, what it offers, what it needs.",
     "explain": "Which kernels would run, and why.",
+    "trace": "Recompute a trace's statistics, replay another drafting policy.",
     "bench": "Measure: rows, decode, ops or speculate.",
 }
 BENCH_VERBS = {

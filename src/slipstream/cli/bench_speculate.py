@@ -15,6 +15,7 @@ from slipstream.cli.identity import identity
 from slipstream.cli.numbers import whole_number
 from slipstream.cli.output import ProgressCallback, add_json, print_json, progress_bar, table
 from slipstream.cli.statistics import precision_line
+from slipstream.cli.trace import add_trace
 from slipstream.errors import OptionError
 from slipstream.options import ModelOptions, SpeculationOptions
 
@@ -54,18 +55,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompts", metavar="N", default="4", help="most prompts of each [4]")
     parser.add_argument("--rounds", metavar="N", default="1", help="rounds per prompt [1]")
     parser.add_argument("--limit", metavar="N", default="256", help="most tokens per output [256]")
+    add_trace(parser)
     add_json(parser)
     parser.epilog = f"Without --spec it measures {_DEFAULT_SHOWN}."
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from slipstream.cli.opening import open_model
+    from slipstream.cli.opening import open_model, require_whole_trace
     from slipstream.measure.speculation import PLAIN, summarise, warm_up
 
     model_options = options(ModelOptions, arguments)
     method, chosen = _method(arguments)
     plan = _Plan(arguments)
-    model = open_model(model_options, quiet=arguments.json)
+    model = open_model(model_options, quiet=arguments.json, trace=arguments.trace)
     groups = plan.read()
     conditions = {PLAIN: {"type": (PLAIN,)}, method: chosen}
     warm_up(model, next(iter(groups.values()))[0])
@@ -79,6 +81,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         head = {**identity(model_options, model.loaded), "method": method, "options": chosen}
         print_json({**head, "summaries": [asdict(summary) for summary in summaries]})
+    require_whole_trace(model)
     return 0 if summaries[-1].identical else 1
 
 

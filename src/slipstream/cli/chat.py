@@ -16,13 +16,17 @@ from slipstream.cli.completion import completion_record, show
 from slipstream.cli.flags import add_flags, options
 from slipstream.cli.output import add_json, print_json, printable
 from slipstream.cli.run import add_show_drafts, drew_seed
+from slipstream.cli.trace import add_trace
 from slipstream.errors import ContextFullError
 from slipstream.options import ModelOptions, SamplingOptions, SpeculationOptions
 
 if TYPE_CHECKING:
     from slipstream.api import Model, Piece
 
-_HELP = "/clear forgets the conversation, /exit or Ctrl-D ends it, Ctrl-C stops a reply"
+_HELP = (
+    "/clear forgets the conversation, /remembered shows what drafters learned, /forget erases it,\n"
+    "/exit or Ctrl-D ends it, Ctrl-C stops a reply"
+)
 Message = dict[str, str]
 
 
@@ -32,16 +36,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, ModelOptions, SamplingOptions, SpeculationOptions, defaults=defaults)
     parser.add_argument("--system", metavar="TEXT", help="system message")
     add_show_drafts(parser)
+    add_trace(parser)
     add_json(parser)
 
 
 def execute(arguments: argparse.Namespace) -> None:
-    from slipstream.cli.opening import open_model
+    from slipstream.cli.opening import open_model, require_whole_trace
     from slipstream.cli.statistics import caveats
 
     sampling = options(SamplingOptions, arguments)
     speculation = options(SpeculationOptions, arguments)
-    model = open_model(options(ModelOptions, arguments), speculation, quiet=arguments.json)
+    model_options = options(ModelOptions, arguments)
+    model = open_model(model_options, speculation, quiet=arguments.json, trace=arguments.trace)
     chat = Conversation(model, sampling, arguments.system, drafts=arguments.show_drafts)
     model.chat_ids([*chat.messages, {"role": "user", "content": "?"}])  # has it a template?
     print(_HELP, file=sys.stderr)
@@ -50,12 +56,27 @@ def execute(arguments: argparse.Namespace) -> None:
     while (text := _read()) is not None and text != "/exit":
         if text == "/clear":
             chat.clear()
+        elif text == "/forget":
+            model.forget()
+        elif text == "/remembered":
+            print("\n".join(_remembered(model)), file=sys.stderr)
         elif text.startswith("/"):
             print(f"no such command; {_HELP}", file=sys.stderr)
         elif text:
             chat.say(text)
     if arguments.json:
         print_json({"replies": chat.replies})
+    require_whole_trace(model)
+
+
+def _remembered(model: Model) -> list[str]:
+    """A line for each drafter and scope."""
+    lines = [
+        f"{printable(name)}, {printable(scope)}: {pool.tokens} tokens, {pool.bytes} bytes"
+        for name, scopes in model.remembered().items()
+        for scope, pool in scopes.items()
+    ]
+    return lines or ["drafters remember nothing"]
 
 
 def _read() -> str | None:

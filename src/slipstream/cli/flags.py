@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from slipstream import plugin_names
 from slipstream.errors import OptionError
 from slipstream.options import (
     OptionInfo,
@@ -108,11 +109,18 @@ def _given(option: OptionInfo, arguments: argparse.Namespace) -> Any:
 def _check_choice(option: OptionInfo, value: Any) -> None:
     if not option.choices:
         return
-    for name in str(value).split(","):
-        if name.strip() not in option.choices:
+    for name in map(str.strip, str(value).split(",")):
+        if name not in option.choices and not _is_plugin(option, name):
             near = difflib.get_close_matches(name, option.choices, 1, 0.4)
             hint = f"Did you mean `{near[0]}`?" if near else f"{option.help}."
-            raise OptionError(f"`{_long(option.name)}` {option.expected()}", f"`{name}`", hint)
+            also = plugin_names.shown() if option.type is tuple else ""
+            expected = f"`{_long(option.name)}` {option.expected()}{also}"
+            raise OptionError(expected, f"`{name}`", hint)
+
+
+def _is_plugin(option: OptionInfo, name: str) -> bool:
+    """Whether an installed package offers a drafting method of that name."""
+    return option.type is tuple and name in plugin_names.installed()
 
 
 def _add_flag(group: Any, option: OptionInfo) -> None:

@@ -43,12 +43,17 @@ def fetch_if_wanted(model: str) -> None:
 
 
 def open_model(
-    model: ModelOptions, speculation: SpeculationOptions | None = None, *, quiet: bool = False
+    model: ModelOptions,
+    speculation: SpeculationOptions | None = None,
+    *,
+    quiet: bool = False,
+    trace: str | None = None,
 ) -> Model:
     """The Python API's ``Model`` with these options.
 
     Args:
         quiet: show no progress (`--json`).
+        trace: file that gets every round.
     """
     from slipstream.api import Model
 
@@ -57,7 +62,17 @@ def open_model(
     if speculation is not None:
         keywords |= msgspec.structs.asdict(speculation)
     with _loading(quiet) as progress:
-        return Model(keywords.pop("model"), progress=progress, **keywords)
+        return Model(keywords.pop("model"), progress=progress, trace=trace, **keywords)
+
+
+def require_whole_trace(model: Model) -> None:
+    """To be called when all output is out.
+
+    Raises:
+        SlipstreamError: why the trace ended early.
+    """
+    if model.trace_failure is not None:
+        raise model.trace_failure
 
 
 def open_program(model: ModelOptions, *, quiet: bool = False) -> LoadedModel:

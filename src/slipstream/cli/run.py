@@ -13,6 +13,7 @@ from slipstream.cli.completion import completion_record, print_pieces
 from slipstream.cli.flags import add_flags, options
 from slipstream.cli.output import add_json, print_json, printable
 from slipstream.cli.prompt import add_prompt, read_prompt
+from slipstream.cli.trace import add_trace
 from slipstream.options import ModelOptions, SamplingOptions, SpeculationOptions
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_prompt(parser)
     parser.add_argument("--template", action="store_true", help="send the prompt as a chat message")
     add_show_drafts(parser)
+    add_trace(parser)
     add_json(parser)
 
 
@@ -36,14 +38,14 @@ def add_show_drafts(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> None:
-    from slipstream.cli.opening import open_model
+    from slipstream.cli.opening import open_model, require_whole_trace
     from slipstream.cli.statistics import backend_record, caveats, statistics_lines
 
     sampling = options(SamplingOptions, arguments)
     speculation = options(SpeculationOptions, arguments)
     model_options = options(ModelOptions, arguments)
     text = read_prompt(arguments)
-    model = open_model(model_options, speculation, quiet=arguments.json)
+    model = open_model(model_options, speculation, quiet=arguments.json, trace=arguments.trace)
     pieces = print_pieces(
         _pieces(model, text, arguments.template, sampling), drafts=arguments.show_drafts
     )
@@ -53,6 +55,7 @@ def execute(arguments: argparse.Namespace) -> None:
         print(printable(line), file=sys.stderr)
     if arguments.json:
         print_json(completion_record(pieces) | backend_record(model.loaded))
+    require_whole_trace(model)
 
 
 def drew_seed(sampling: SamplingOptions) -> bool:

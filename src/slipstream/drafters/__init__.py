@@ -1,6 +1,7 @@
 """Drafting methods by name. A method ``a-b`` lives in ``drafters/a_b.py``, which has ``create``.
 
-``create(options, resources)`` returns a drafter, or raises what is wrong with the pairing.
+``create(options, resources)`` returns a drafter, or raises what is wrong with the pairing. Other
+packages may offer more (``drafters/plugins.py``).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 
+from slipstream import plugin_names
 from slipstream.drafters.base import Drafter
 from slipstream.drafters.resources import Resources
 from slipstream.errors import OptionError, UnsupportedError
@@ -17,6 +19,16 @@ from slipstream.options import METHODS, SpeculationOptions
 
 # of methods used together: llama.cpp's order, then this project's own
 PRECEDENCE = tuple(method for method in METHODS if method not in ("none", "auto"))
+
+
+def rank(name: str) -> float:
+    """Place in the order of precedence: drafters of others stand before the draft models.
+
+    They are likely to be dearer than the built-in n-gram methods and cheaper than a second model.
+    """
+    if name in PRECEDENCE:
+        return PRECEDENCE.index(name)
+    return next(i for i, method in enumerate(PRECEDENCE) if method.startswith("draft-")) - 0.5
 
 
 def _module(name: str) -> str:
@@ -37,6 +49,8 @@ def check_names(names: Sequence[str]) -> tuple[str, ...]:
     """
     available = implemented()
     for name in names:
+        if name in plugin_names.installed() and name not in METHODS:
+            continue
         if name not in METHODS:
             near = difflib.get_close_matches(name, available, 1, 0.0)
             remedy = f"Did you mean {near[0]!r}?" if near else "Use 'none'."
@@ -51,7 +65,7 @@ def check_names(names: Sequence[str]) -> tuple[str, ...]:
         )
     if "none" in names or not names:
         return ("none",)
-    return tuple(name for name in PRECEDENCE if name in names)
+    return tuple(sorted(dict.fromkeys(names), key=rank))
 
 
 def create(
@@ -60,12 +74,24 @@ def create(
     """The named methods in order of precedence; none for ``none``.
 
     Raises:
-        OptionError: a name is unknown.
-        UnsupportedError: a method exists but not in this build.
+        OptionError: a name is unknown, or that of two installed drafters.
+        UnsupportedError: a method exists but not in this build, or a package's cannot be used.
         PairingError: the draft model does not fit the target.
     """
     return tuple(
-        import_module(_module(name)).create(options, resources)
-        for name in check_names(names)
-        if name != "none"
+        _created(name, options, resources) for name in check_names(names) if name != "none"
     )
+
+
+def _created(name: str, options: SpeculationOptions, resources: Resources) -> Drafter:
+    if name not in METHODS:
+        from slipstream.drafters.plugins import load
+
+        return load(name, options, resources)
+    drafter: Drafter = import_module(_module(name)).create(options, resources)
+    return drafter
+
+
+def arranged(drafters: Sequence[Drafter]) -> tuple[Drafter, ...]:
+    """In order of precedence; drafters of others as given among themselves."""
+    return tuple(sorted(drafters, key=lambda drafter: rank(drafter.name)))

@@ -51,12 +51,18 @@ class Pools(Generic[Kept]):
         return self._pools
 
     def forget(self, scope: str | None) -> list[int]:
-        """Empty a scope's pool, or all; returns the open sequences that must learn anew."""
+        """Drop a scope's pool, or all; returns the open sequences that must learn anew.
+
+        Open sequences keep theirs, empty.
+        """
         wanted = [scope] if scope is not None else list(self._pools)
         concerned = [name for name in wanted if name in self._pools]
+        used = set(self._scopes.values())
         for name in concerned:
-            self._pools[name] = self._create()
-        self._evict()
+            if name in used:
+                self._pools[name] = self._create()
+            else:
+                del self._pools[name]
         return [sequence for sequence, name in self._scopes.items() if name in concerned]
 
     def _evict(self) -> None:

@@ -14,6 +14,7 @@ from slipstream.noise import draw_seed
 from slipstream.sampling import Primitives, SamplerState
 
 SEED_MASK = (1 << 64) - 1
+MOST_SESSION = 256  # characters of a session's name
 
 
 def prepare(
@@ -29,11 +30,12 @@ def prepare(
     """The state of a new sequence.
 
     Raises:
-        RequestError: an empty prompt or one with unknown token ids.
+        RequestError: an empty prompt, one with unknown token ids, or no name of a session.
         OptionError: a logit bias for an unknown token id.
         ContextFullError: the prompt leaves no room to generate.
     """
     tokens = _token_ids(request.prompt)
+    _check_session(request.session)
     sampling = request.sampling
     _check_ids(tokens, list(sampling.logit_bias), vocabulary)
     if len(tokens) >= context:
@@ -54,6 +56,7 @@ def prepare(
         sampler=SamplerState(sampling, tokens, seed, primitives),
         text=TextStream(tokenizer.stream(), sampling.stop),
         statistics=Statistics(len(tokens), seed, now),
+        session=request.session,
     )
 
 
@@ -63,6 +66,15 @@ def _token_ids(prompt: Sequence[int]) -> list[int]:
             return [index(token) for token in prompt]
     found = f"{prompt!r:.80}"
     raise RequestError("a text or a sequence of token ids", found, "Give one of them.")
+
+
+def _check_session(session: str) -> None:
+    if not isinstance(session, str) or len(session) > MOST_SESSION:
+        raise RequestError(
+            f"a session named by a text of at most {MOST_SESSION} characters",
+            f"{session!r:.80}",
+            "Name it by a shorter text.",
+        )
 
 
 def _check_ids(tokens: list[int], biased: list[int], vocabulary: int) -> None:

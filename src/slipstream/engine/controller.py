@@ -19,12 +19,15 @@ class Room:
         context: its committed positions.
         drawn: whether its draft tokens are drawn for rejection sampling: what is then kept of a
             draft must not depend on the tokens drawn, only on ``Draft.probabilities``.
+        scope: of what may be learned from it (as ``Drafter.open``); what a controller learns of
+            one scope's texts must not change its choices in another.
     """
 
     sequence: int
     nodes: int
     context: int = 0
     drawn: bool = False
+    scope: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,9 @@ class Decision:
         cut_for_time: chosen nodes that the time limit of a pass left out.
         rows, elapsed_s: of the whole pass, which may hold other sequences.
         prompt_rows: of the whole pass.
+        sequence: engine sequence id, also where the pass held the end of its prompt.
+        step: number of the pass, over all sequences of the engine.
+        prompt: whether its rows were the end of its prompt.
     """
 
     time_s: float
@@ -73,6 +79,9 @@ class Decision:
     rows: int
     elapsed_s: float
     prompt_rows: int = 0
+    sequence: int = -1
+    step: int = 0
+    prompt: bool = False
 
     @property
     def drafted(self) -> int:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from slipstream.drafters.base import Draft, Drafter, DrafterNeeds, DraftRequest, Outcome, TargetPass
+from slipstream.drafters.base import (
+    Draft,
+    Drafter,
+    DrafterNeeds,
+    DraftRequest,
+    Outcome,
+    Pool,
+    TargetPass,
+)
 from slipstream.engine.controller import Controller, Proposal, Room
 from slipstream.engine.drafts import checked
 from slipstream.engine.sequence import SequenceState
-from slipstream.errors import SlipstreamError
+from slipstream.errors import BackendError, PairingError, SlipstreamError
+from slipstream.graph import Graph
 
 
 class Drafting:
@@ -40,6 +49,12 @@ class Drafting:
         return tuple(drafter.name for drafter in self.drafters)
 
     def open(self, sequence: SequenceState) -> None:
+        sequence.statistics.warm = any(
+            pool.tokens > 0
+            for drafter in self.drafters
+            for scope, pool in _pools(drafter).items()
+            if scope == sequence.scope
+        )
         for drafter in self.drafters:
             sequence.drafters.add(drafter.name)
             try:
@@ -127,15 +142,35 @@ class Drafting:
     def _observe(self, drafter: Drafter, sequence: SequenceState, outcome: Outcome) -> None:
         self._call(drafter, [sequence], lambda: drafter.observe(sequence.id, outcome))
 
-    def close(self, sequence: SequenceState) -> None:
+    def close(self, sequence: SequenceState, *, forget: bool = False) -> None:
+        """
+        Args:
+            forget: whether what was learned in its scope goes with it.
+        """
         for drafter in self.drafters:
             if drafter.name in sequence.drafters:
                 self._close(drafter, sequence)
+            if forget and (failure := _forget(drafter, sequence.scope)):
+                _count(sequence, failure)
 
-    def forget(self, scope: str | None) -> None:
-        """Erase what every drafter learned in a scope, or in all."""
-        for drafter in self.drafters:
-            drafter.forget(scope)
+    def forget(self, scopes: Sequence[str | None]) -> None:
+        """Erase what every drafter learned in some scopes; None = in all.
+
+        Raises:
+            BackendError: a drafter failed; the others have forgotten.
+        """
+        faults = [_forget(drafter, scope) for drafter in self.drafters for scope in scopes]
+        fault = next(filter(None, faults), None)
+        if fault is not None:
+            raise BackendError("drafters that forget", fault, "Stop using that drafter.")
+
+    def remembered(self) -> list[tuple[str, str, Pool]]:
+        """Drafter, scope and extent of what it learned there."""
+        return [
+            (drafter.name, scope, pool)
+            for drafter in self.drafters
+            for scope, pool in _pools(drafter).items()
+        ]
 
     def _close(self, drafter: Drafter, sequence: SequenceState) -> None:
         sequence.drafters.discard(drafter.name)
@@ -155,8 +190,58 @@ class Drafting:
                 self._close(drafter, sequence)
 
 
+def require_outputs(drafters: Sequence[Drafter], graph: Graph) -> None:
+    """
+    Raises:
+        PairingError: a drafter wants a hidden output that the target's graph does not have for
+            every row.
+    """
+    known = {
+        name
+        for name, value in graph.outputs().items()
+        if value.row_set == "all" and name != "logits"
+    }
+    for drafter in drafters:
+        unknown = sorted(map(str, drafter.needs.hidden - known))
+        if unknown:
+            raise PairingError(
+                f"{drafter.name} to need hidden outputs of this model ({_ranges(known)})",
+                f"`{unknown[0]}`",
+                "Ask for one of these; logits come with `needs.logits`.",
+            )
+
+
 def _request(sequence: SequenceState, cap: int, room: Room) -> DraftRequest:
     return DraftRequest(sequence.id, sequence.tokens, cap, sequence.sampler, room.drawn)
+
+
+def _pools(drafter: Drafter) -> Mapping[str, Pool]:
+    """None where it fails: what a drafter remembers is for information."""
+    try:
+        return drafter.pools()
+    except SlipstreamError:
+        return {}
+
+
+def _forget(drafter: Drafter, scope: str | None) -> str | None:
+    """Why it failed, or None."""
+    try:
+        drafter.forget(scope)
+    except SlipstreamError as error:
+        return _failure(drafter, error)
+    return None
+
+
+def _ranges(names: set[str]) -> str:
+    """The names in order, numbered ones as a range."""
+    stems: dict[str, list[int]] = {}
+    for name in names:
+        stem, _, number = name.rpartition(".")
+        if number.isdigit():
+            stems.setdefault(stem, []).append(int(number))
+    plain = [name for name in names if not name.rpartition(".")[2].isdigit()]
+    ranges = [f"{stem}.{min(found)} to {stem}.{max(found)}" for stem, found in stems.items()]
+    return ", ".join(sorted(plain) + sorted(ranges)) or "it has none"
 
 
 def _failure(drafter: Drafter, error: SlipstreamError) -> str:

@@ -11,19 +11,20 @@ It is synchronous and owned by one thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 
 from slipstream.backends.base import Outputs, Program
 from slipstream.drafters.base import Draft, Drafter
 from slipstream.engine.admission import prepare
 from slipstream.engine.batch import Share, assemble, decode_share, prompt_share, target_passes
 from slipstream.engine.controller import Controller, Decision, DoublingController, Room
-from slipstream.engine.drafting import Drafting
-from slipstream.engine.events import EmittedToken, Event
+from slipstream.engine.drafting import Drafting, require_outputs
+from slipstream.engine.events import EmittedToken, Event, FinishReason
 from slipstream.engine.records import PassCost, decision_of, round_of
 from slipstream.engine.scheduler import Places, Scheduler
 from slipstream.engine.sequence import Request, SequenceState
-from slipstream.engine.statistics import Round
+from slipstream.engine.statistics import Round, Statistics
 from slipstream.engine.text import Detokenizer
 from slipstream.errors import OutOfMemoryError, SlipstreamError
 from slipstream.options import DraftScope, EngineOptions
@@ -31,6 +32,8 @@ from slipstream.sampling import Primitives
 from slipstream.verify.base import Verdict, Verifier
 
 Trace = Callable[[Decision, Round], None]
+Ended = Callable[[int, FinishReason, Statistics, Mapping[str, int]], None]
+"""Sequence, why it ended, its statistics, and reasons for drafts not verified that no round has."""
 
 
 class Engine:
@@ -46,6 +49,8 @@ class Engine:
         places: shared by engines that use one memory; default ``options.parallel`` of its own.
         controller: default ``DoublingController()``.
         trace: receives every decision and the round it became.
+        ended: told of every request that is over.
+        identities: of sequences; shared by engines whose ids must differ.
         scope: the widest scope in which drafters may learn.
         clock: seconds; injected by tests.
         primitives: sampling primitives, forced by tests.
@@ -64,6 +69,8 @@ class Engine:
         places: Places | None = None,
         controller: Controller | None = None,
         trace: Trace | None = None,
+        ended: Ended | None = None,
+        identities: Iterator[int] | None = None,
         scope: DraftScope = "session",
         clock: Callable[[], float] = time.perf_counter,
         primitives: Primitives | None = None,
@@ -74,13 +81,16 @@ class Engine:
         self.controller = controller or DoublingController()
         self.scheduler = Scheduler(options or EngineOptions(), queue, places)
         self.drafting = Drafting(drafters, program.graph.vocabulary, clock)
+        require_outputs(drafters, program.graph)
         self._trace = trace
+        self._ended = ended
+        self._identities = count() if identities is None else identities
         self._scope: DraftScope = scope
         self._tokenizer = tokenizer
         self._clock = clock
         self._primitives = primitives
         self._events: list[Event] = []
-        self._submitted = 0
+        self._steps = 0
         self._cost = PassCost()
 
     @property
@@ -103,7 +113,7 @@ class Engine:
         """
         sequence = prepare(
             request,
-            self._submitted,
+            next(self._identities),
             vocabulary=self.program.graph.vocabulary,
             context=self.context,
             tokenizer=self._tokenizer,
@@ -113,7 +123,6 @@ class Engine:
         sequence.statistics.drafters = self.drafting.names
         sequence.scope = self._scope_of(request, sequence.id)
         self.scheduler.submit(sequence)
-        self._submitted += 1
         return sequence.id
 
     def _scope_of(self, request: Request, identity: int) -> str:
@@ -121,6 +130,22 @@ class Engine:
         if self._scope == "request":
             return f"request {identity}"
         return "all" if self._scope == "all" else f"session {request.session}"
+
+    def forget(self, session: str | None = None) -> None:
+        """Erase what drafters learned in a session, or in all; open sequences learn anew.
+
+        Where all sessions share what is learned (scope ``all``), all of it goes.
+
+        Raises:
+            BackendError: a drafter failed; the others have forgotten.
+        """
+        if session is None or self._scope == "all":
+            self.drafting.forget([None])
+        elif self._scope == "request":
+            theirs = [s.scope for s in self.scheduler.running if s.session == session]
+            self.drafting.forget(theirs)
+        else:
+            self.drafting.forget([f"session {session}"])
 
     def cancel(self, request: int) -> None:
         """End a request; its last event comes with the next step. Unknown ids are ignored."""
@@ -167,13 +192,14 @@ class Engine:
                 decoding, drafts, granted, rooms, held, strict=True
             )
         ]
-        self._cost = PassCost(draft_s=self._clock() - start)
+        self._steps += 1
+        self._cost = PassCost(draft_s=self._clock() - start, step=self._steps)
         chunks = self.scheduler.chunks(sum(len(share.tokens) for share in shares))
         return shares + [prompt_share(sequence, count) for sequence, count in chunks]
 
     def _room(self, sequence: SequenceState) -> Room:
         drawn = not self.verifier.seed_exact and sequence.sampler.options.temperature > 0
-        return Room(sequence.id, sequence.room, sequence.committed, drawn)
+        return Room(sequence.id, sequence.room, sequence.committed, drawn, sequence.scope)
 
     def _run(self, shares: list[Share]) -> Outputs | None:
         if not shares:
@@ -268,7 +294,7 @@ class Engine:
         emitted, discarded = sequence.emit(verdict.sampled, len(verdict.path))
         if statistics.first_token_s is None:
             statistics.first_token_s = decision.time_s
-        made = round_of(share, verdict, len(emitted), discarded, self._cost)
+        made = round_of(share, verdict, len(emitted), discarded, self._cost, sequence.untold())
         statistics.rounds.append(made)
         if self._trace is not None:
             self._trace(decision, made)
@@ -297,11 +323,12 @@ class Engine:
         if sequence.handle >= 0:
             self.program.memory.close(sequence.handle)
             sequence.handle = -1
-        self.drafting.close(sequence)
-        if self._scope == "request":
-            self.drafting.forget(sequence.scope)
+        self.drafting.close(sequence, forget=self._scope == "request")
         self.controller.close(sequence.id)
         sequence.statistics.finished_s = self._clock()
+        if self._ended is not None and sequence.finish_reason is not None:
+            reasons = sequence.untold()
+            self._ended(sequence.id, sequence.finish_reason, sequence.statistics, reasons)
         self._events.append(
             Event(
                 sequence.id,

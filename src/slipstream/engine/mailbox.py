@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from threading import Lock
 
 from slipstream.engine.engine import Engine
@@ -24,11 +25,13 @@ class Mailroom:
 
     Attributes:
         places: of the program's memory; their engines share them.
+        identities: of their sequences.
         lock: held during submit, cancel and step of any of the engines.
         open: mailboxes with requests.
     """
 
     places: Places
+    identities: Iterator[int] = field(default_factory=count)
     lock: Lock = field(default_factory=Lock)
     open: list[Mailbox] = field(default_factory=list)
 

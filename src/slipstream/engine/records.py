@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from slipstream.engine.batch import Share
@@ -13,7 +14,10 @@ from slipstream.verify.base import Verdict
 
 @dataclass(slots=True)
 class PassCost:
-    """Rows of a whole pass, prompt rows among them, and its seconds by phase (see ``Round``)."""
+    """Rows of a whole pass, prompt rows among them, and its seconds by phase (see ``Round``).
+
+    ``step`` is its number, over all sequences of the engine.
+    """
 
     rows: int = 0
     prompt_rows: int = 0
@@ -21,6 +25,7 @@ class PassCost:
     elapsed_s: float = 0.0
     sample_s: float = 0.0
     commit_s: float = 0.0
+    step: int = 0
 
 
 def decision_of(share: Share, verdict: Verdict, cost: PassCost, now: float) -> Decision:
@@ -36,10 +41,20 @@ def decision_of(share: Share, verdict: Verdict, cost: PassCost, now: float) -> D
         rows=cost.rows,
         elapsed_s=cost.elapsed_s,
         prompt_rows=cost.prompt_rows,
+        sequence=share.sequence.id,
+        step=cost.step,
+        prompt=bool(share.prompt_rows),
     )
 
 
-def round_of(share: Share, verdict: Verdict, emitted: int, discarded: int, cost: PassCost) -> Round:
+def round_of(
+    share: Share,
+    verdict: Verdict,
+    emitted: int,
+    discarded: int,
+    cost: PassCost,
+    reasons: Mapping[str, int],
+) -> Round:
     methods = share.draft.methods
     return Round(
         drafted=len(share.draft),
@@ -60,4 +75,5 @@ def round_of(share: Share, verdict: Verdict, emitted: int, discarded: int, cost:
         draft_s=0.0 if share.prompt_rows else cost.draft_s,
         sample_s=cost.sample_s,
         commit_s=cost.commit_s,
+        reasons=dict(reasons),
     )

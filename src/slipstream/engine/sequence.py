@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -42,7 +43,9 @@ class SequenceState:
         handle: memory handle while it runs, else -1.
         committed: positions in memory.
         scope: of what drafters learn from it.
+        session: whose request it is.
         drafters: names of those that have it open; never again after one failed.
+        told: reasons for drafts not verified that its rounds have.
     """
 
     id: int
@@ -56,7 +59,9 @@ class SequenceState:
     handle: int = -1
     committed: int = 0
     scope: str = ""
+    session: str = ""
     drafters: set[str] = field(default_factory=set)
+    told: Counter[str] = field(default_factory=Counter)
     finish_reason: FinishReason | None = None
 
     @property
@@ -67,6 +72,17 @@ class SequenceState:
     def room(self) -> int:
         """Draft tokens that could be accepted before the limit leaves no next token."""
         return self.limit - len(self.tokens) - 1
+
+    def untold(self) -> dict[str, int]:
+        """Reasons for drafts not verified that no round has yet; from now on one has."""
+        reasons = self.statistics.rejected_drafts
+        fresh = {
+            reason: count - self.told[reason]
+            for reason, count in reasons.items()
+            if count > self.told[reason]
+        }
+        self.told.update(fresh)
+        return fresh
 
     def emit(
         self, sampled: Sequence[Sampled], accepted: int

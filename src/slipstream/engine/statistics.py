@@ -29,6 +29,7 @@ class Round:
         draft_s: seconds of choosing and asking drafters, shared likewise.
         sample_s: seconds of verification proper: sampling and comparing, shared likewise.
         commit_s: seconds of committing and of telling the drafters, shared likewise.
+        reasons: why drafts were not verified since the round before -> how many.
     """
 
     drafted: int
@@ -49,6 +50,7 @@ class Round:
     draft_s: float = 0.0
     sample_s: float = 0.0
     commit_s: float = 0.0
+    reasons: dict[str, int] = field(default_factory=dict)
 
 
 def _ratio(part: float, whole: float) -> float | None:
@@ -65,6 +67,7 @@ class Statistics:
         rounds: in order; one per target pass that sampled.
         rejected_drafts: reason -> malformed drafts that were not verified.
         drafters: names of the drafting methods at work, ``none`` left out.
+        warm: whether a drafter had learned tokens in its scope before it started.
         submitted_s, first_token_s, finished_s: clock readings.
     """
 
@@ -74,6 +77,7 @@ class Statistics:
     rounds: list[Round] = field(default_factory=list)
     rejected_drafts: Counter[str] = field(default_factory=Counter)
     drafters: tuple[str, ...] = ()
+    warm: bool = False
     first_token_s: float | None = None
     finished_s: float | None = None
 
@@ -160,7 +164,7 @@ class Statistics:
         names = (
             "prompt_tokens emitted target_passes verification_steps drafted tested accepted "
             "discarded ttft_s total_s decode_tok_s acceptance_rate tokens_per_pass "
-            "mean_acceptance_length acceptance_at drafters never_fired cut_for_time seed"
+            "mean_acceptance_length acceptance_at drafters never_fired cut_for_time seed warm"
         )
         summary = {name: getattr(self, name) for name in names.split()}
         rounds = [asdict(r) for r in self.rounds]

@@ -1,0 +1,163 @@
+"""From the engine's decisions to records of a trace."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slipstream.engine.controller import Decision, Proposal
+from slipstream.engine.events import FinishReason
+from slipstream.engine.statistics import Round, Statistics
+from slipstream.engine.trace_file import TraceFile
+from slipstream.engine.trace_format import (
+    Asked,
+    End,
+    EngineRecord,
+    Header,
+    Record,
+    RoundRecord,
+)
+from slipstream.errors import OperationError, SlipstreamError
+
+Sink = Callable[[Record], None]
+_LOG = logging.getLogger("slipstream")
+
+
+class Tracing:
+    """Gives records to a file or a function; a failure ends the trace, never a generation.
+
+    Args:
+        target: a path, or a function called with each record.
+
+    Raises:
+        OptionError, OperationError: the file cannot be used (see ``TraceFile``).
+
+    Attributes:
+        failure: why the trace ended early, or None.
+    """
+
+    def __init__(self, target: str | Path | Sink) -> None:
+        self.failure: SlipstreamError | None = None
+        self._sink: Sink = target if callable(target) else TraceFile(target).write
+        self._engines = 0
+
+    def header(self, header: Header) -> None:
+        """The first record."""
+        self._give(lambda: header)
+
+    def engine(
+        self, drafters: Sequence[str], verifier: str, options: Mapping[str, Any]
+    ) -> EngineTracing:
+        """The tracing of one more engine."""
+        number, self._engines = self._engines, self._engines + 1
+        introduction = EngineRecord(
+            engine=number, drafters=tuple(drafters), verifier=verifier, options=dict(options)
+        )
+        return EngineTracing(self._give, introduction)
+
+    def _give(self, make: Callable[[], Record]) -> None:
+        if self.failure is not None:
+            return
+        try:
+            self._sink(make())
+        except SlipstreamError as error:
+            self._fail(error)
+        except Exception as problem:
+            found = f"{type(problem).__name__}: {problem!s:.200}"
+            self._fail(OperationError("a trace function that returns", found, "Mend it."))
+
+    def _fail(self, error: SlipstreamError) -> None:
+        self.failure = error
+        _LOG.warning("the trace ends here: %s", error)
+
+
+class EngineTracing:
+    """The records of one engine; it is introduced before its first.
+
+    Args:
+        give: takes what makes a record.
+        introduction: the engine's own record.
+    """
+
+    def __init__(
+        self, give: Callable[[Callable[[], Record]], None], introduction: EngineRecord
+    ) -> None:
+        self._give_on = give
+        self._introduction = introduction
+        self._introduced = False
+
+    def round(self, decision: Decision, made: Round) -> None:
+        """The engine's ``trace``."""
+        self._give(lambda: round_record(self._introduction.engine, decision, made))
+
+    def end(
+        self,
+        sequence: int,
+        finish_reason: FinishReason,
+        statistics: Statistics,
+        reasons: Mapping[str, int],
+    ) -> None:
+        """The engine's ``ended``."""
+        summary = statistics.summary()
+        del summary["rounds"]
+        self._give(
+            lambda: End(
+                engine=self._introduction.engine,
+                sequence=sequence,
+                finish_reason=finish_reason,
+                summary=summary,
+                reasons=dict(reasons),
+            )
+        )
+
+    def _give(self, make: Callable[[], Record]) -> None:
+        if not self._introduced:
+            self._introduced = True
+            self._give_on(lambda: self._introduction)
+        self._give_on(make)
+
+
+def round_record(engine: int, decision: Decision, made: Round) -> RoundRecord:
+    return RoundRecord(
+        engine=engine,
+        sequence=decision.sequence,
+        step=decision.step,
+        prompt=decision.prompt,
+        time_s=decision.time_s,
+        nodes=decision.room.nodes,
+        context=decision.room.context,
+        drawn=decision.room.drawn,
+        asked=tuple(map(_asked, decision.proposals)),
+        tokens=decision.verified.tokens,
+        parents=decision.verified.parents,
+        methods=decision.verified.methods,
+        path=tuple(map(int, decision.path)),
+        sampled=tuple(map(int, decision.tokens)),
+        rejected=decision.rejected,
+        tested=made.tested,
+        emitted=made.emitted,
+        discarded=made.discarded,
+        cut_for_time=made.cut_for_time,
+        rows=made.rows,
+        pass_rows=decision.rows,
+        prompt_rows=decision.prompt_rows,
+        draft_s=made.draft_s,
+        verify_s=made.elapsed_s,
+        sample_s=made.sample_s,
+        commit_s=made.commit_s,
+        reasons=made.reasons,
+    )
+
+
+def _asked(proposal: Proposal) -> Asked:
+    return Asked(
+        method=proposal.method,
+        cap=proposal.cap,
+        tokens=proposal.draft.tokens,
+        parents=proposal.draft.parents,
+        probabilities=tuple(map(float, proposal.draft.probabilities)),
+        seconds=proposal.elapsed_s,
+        shared=proposal.shared,
+    )
