@@ -13,7 +13,7 @@ from slipstream.errors import RequestError
 from slipstream.measure.degenerate import degenerate_reason
 from slipstream.measure.interleave import Timing, interleave, mirrored_order
 from slipstream.measure.statistics import drift, paired_ratio, sign_test, speed_up
-from slipstream.measure.workload import STRATA, read_stratum, read_workloads
+from slipstream.measure.workload import STRATA, read_task, read_workloads
 
 WORKLOADS = Path(__file__).resolve().parents[2] / "workloads"
 
@@ -111,14 +111,14 @@ def test_changed_or_malformed_prompts_are_refused(tmp_path: Path, line: str) -> 
     path = tmp_path / "chat.jsonl"
     path.write_text(line + "\n")
     with pytest.raises(RequestError):
-        read_stratum(path)
+        read_task(path)
 
 
 def test_repeated_ids_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "chat.jsonl"
     path.write_text(_line() + "\n" + _line() + "\n")
     with pytest.raises(RequestError, match="unique"):
-        read_stratum(path)
+        read_task(path)
 
 
 @pytest.mark.parametrize(
