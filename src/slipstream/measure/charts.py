@@ -145,9 +145,9 @@ def curves(lines: Sequence[Curve], *, x_label: str, y_label: str, most: float = 
     for tick in up.ticks():
         parts.append(_line("grid", left, up(tick), WIDTH - _RIGHT, up(tick)))
         parts.append(_text(left - 8, up(tick) + 4, f"{100 * tick:.0f} %", "end"))
-    step = max(1, round(last / 16))
-    for tick in range(1, int(last) + 1, step):
-        parts.append(_text(across(tick), height - _BOTTOM + 18, f"{tick}", "middle"))
+    below = height - _BOTTOM + 18
+    shown = range(1, int(last) + 1, max(1, round(last / 16)))
+    parts += [_text(across(tick), below, f"{tick}", "middle") for tick in shown]
     parts.append(_text((left + WIDTH - _RIGHT) / 2, height - 6, x_label, "middle"))
     parts.append(_text(left, _TOP - 12, y_label))
     for line in lines:
