@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from performance import _commit, _keep, machine
+from performance import commit, keep, machine
 from speculation_bars import outcomes
 from speculation_sections import SECTIONS, Sitting, duel, grid, never_slower, sets
 from workers import HERE, PEERS
@@ -133,13 +133,13 @@ def main() -> None:
         for measured in measure():
             head = {
                 "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-                "commit": _commit(),
+                "commit": commit(),
                 "threads": arguments.threads,
                 "draft_model": arguments.draft_model,
                 "quick": arguments.quick,
             }
             kept[section] = {**head, **measured}
-            _keep(out, record)
+            keep(out, record)
         seconds[section] = round(time.perf_counter() - begin, 1)
         print(f"{model}, {section}: {seconds[section]:.0f} s", file=sys.stderr)
     _show(kept)

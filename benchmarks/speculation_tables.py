@@ -96,6 +96,8 @@ def _tasks(setting: Record) -> list[str]:
 def _remarks(setting: Record, settings: Mapping[str, Any]) -> str:
     if setting["failed"] is not None:
         return "not offered by this build" if not setting["outputs"] else "failed"
+    if setting["flags"] and not any(o["drafted"] for o in setting["outputs"].values()):
+        return "never drafted"
     plain = settings.get("plain", {}).get("outputs", {})
     differing = sum(
         output["text_sha256"] != plain[key]["text_sha256"]

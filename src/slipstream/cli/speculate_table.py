@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ _HEADER = [
     "identical",
 ]
 _SHOWN_POSITIONS = 8
+_WIDEST = 100  # columns
 
 
 def print_method(model: str, summaries: Sequence[Summary]) -> None:
@@ -34,7 +36,7 @@ def print_method(model: str, summaries: Sequence[Summary]) -> None:
     print(f"{heading}, interleaved")
     print(table(_HEADER, [_line(summary) for summary in summaries]))
     for line in _details(whole):
-        print(line)
+        print(textwrap.fill(line, _WIDEST, subsequent_indent="  "))
 
 
 def print_each(model: str, prompts: Sequence[Summary]) -> None:
@@ -94,7 +96,7 @@ def _acceptance_line(whole: Summary) -> str:
     if not whole.positions:
         return ""
     shown = ", ".join(
-        f"{100 * p.accepted / p.reached:.0f} % of {p.reached}"
+        f"{100 * p.accepted / p.reached:.0f}% of {p.reached}"
         for p in whole.positions[:_SHOWN_POSITIONS]
     )
     more = ", .." if len(whole.positions) > _SHOWN_POSITIONS else ""
