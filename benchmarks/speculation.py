@@ -80,11 +80,11 @@ def _file(model: str | None) -> str | None:
 
 
 def _sitting(arguments: argparse.Namespace) -> Sitting:
-    quick = arguments.quick
+    quick, servers = arguments.quick, _servers(arguments)  # what is missing is said first
     return Sitting(
         model=str(locate(arguments.model)),
         draft=_file(arguments.draft_model),
-        servers=_servers(arguments),
+        servers=servers,
         workloads=arguments.workloads,
         threads=arguments.threads,
         backend=arguments.backend,

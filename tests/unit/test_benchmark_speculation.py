@@ -176,8 +176,13 @@ def one_prompt(folder: Path, task: str, stratum: str) -> None:
     messages = [{"content": "one two one two one two", "role": "user"}]
     compact = json.dumps(messages, separators=(",", ":"))
     line = {
-        **{"id": f"{task}/one", "stratum": stratum, "task": task, "messages": messages},
-        **{"max_tokens": 64, "source": "this test", "licence": "MIT"},
+        "id": f"{task}/one",
+        "stratum": stratum,
+        "task": task,
+        "messages": messages,
+        "max_tokens": 64,
+        "source": "this test",
+        "licence": "MIT",
         "sha256": hashlib.sha256(compact.encode()).hexdigest(),
     }
     (folder / f"{task}.jsonl").write_text(json.dumps(line) + "\n")
