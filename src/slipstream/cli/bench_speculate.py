@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,7 @@ from slipstream.options import ModelOptions, SpeculationOptions
 if TYPE_CHECKING:
     from slipstream.api import Model
     from slipstream.measure.speculation import Memory, Sample
-    from slipstream.measure.speculation_summary import Summary
     from slipstream.measure.workload import WorkloadPrompt
-
-    Lines = Callable[[str, Sequence[Sample], Memory], list[Summary]]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -96,47 +93,41 @@ def _compared(compared: Conditions) -> dict[str, Any]:
 
 
 class _Report:
-    """The summaries of a run, per method and, if wanted, of warm drafters."""
+    """The summaries of a run, per method and, if wanted, of warm drafters.
+
+    Attributes:
+        workloads, prompts: memory -> per method its lines.
+    """
 
     def __init__(self, samples: Sequence[Sample], methods: Sequence[str], *, warm: bool) -> None:
-        self._samples = samples
-        self._methods = methods
-        self._memories: tuple[Memory, ...] = ("cold", "warm") if warm else ("cold",)
+        from slipstream.measure.speculation_summary import by_prompt, by_workload
 
-    def _of(self, lines: Lines, memory: Memory) -> list[list[Summary]]:
-        return [lines(method, self._samples, memory) for method in self._methods]
+        memories: tuple[Memory, ...] = ("cold", "warm") if warm else ("cold",)
+        self.workloads = {m: [by_workload(name, samples, m) for name in methods] for m in memories}
+        self.prompts = {m: [by_prompt(name, samples, m) for name in methods] for m in memories}
 
     @property
     def identical(self) -> bool:
-        from slipstream.measure.speculation_summary import by_workload
-
-        return all(
-            lines[-1].identical
-            for memory in self._memories
-            for lines in self._of(by_workload, memory)
-        )
+        return all(lines[-1].identical for part in self.workloads.values() for lines in part)
 
     def print(self, model: str, *, each: bool) -> None:
-        from slipstream.measure.speculation_summary import by_prompt, by_workload
-
-        for memory in self._memories:
-            for lines in self._of(by_workload, memory):
+        for memory, parts in self.workloads.items():
+            for lines in parts:
                 print_method(model, lines)
-            for prompts in self._of(by_prompt, memory) if each else []:
-                print_each(model, prompts)
-        print_notes(by_workload(self._methods[0], self._samples))
+            for lines in self.prompts[memory] if each else []:
+                print_each(model, lines)
+        print_notes(self.workloads["cold"][0])
 
     def record(self) -> dict[str, Any]:
-        """Cold summaries, warm ones if there are any, and those of each prompt."""
-        from slipstream.measure.speculation_summary import by_prompt, by_workload, record
+        """Lines of workloads and of prompts; those of warm drafters under names of their own."""
+        from slipstream.measure.speculation_summary import record
 
-        def flat(lines: Lines, memory: Memory) -> list[dict[str, Any]]:
-            return [record(summary) for part in self._of(lines, memory) for summary in part]
-
-        made = {"summaries": flat(by_workload, "cold"), "each": flat(by_prompt, "cold")}
-        if "warm" in self._memories:
-            made["warm_summaries"] = flat(by_workload, "warm")
-            made["warm_each"] = flat(by_prompt, "warm")
+        made = {}
+        for memory, parts in self.workloads.items():
+            prefix = "" if memory == "cold" else f"{memory}_"
+            made[f"{prefix}summaries"] = [record(line) for lines in parts for line in lines]
+            prompts = self.prompts[memory]
+            made[f"{prefix}each"] = [record(line) for lines in prompts for line in lines]
         return made
 
 
