@@ -89,14 +89,21 @@ def setting(peer: str, name: str) -> Setting:
 
 
 def command(
-    peer: str, program: str, chosen: Setting, *, model: str, draft: str | None, threads: int
+    peer: str,
+    program: str,
+    chosen: Setting,
+    *,
+    model: str,
+    draft: str | None,
+    threads: int,
+    context: int,
 ) -> list[str]:
     """The server's command line, all but host and port.
 
     Raises:
         ValueError: the setting needs a draft model and there is none.
     """
-    words = [program, "-m", model, "-t", str(threads), "-tb", str(threads), "-c", "4096"]
+    words = [program, "-m", model, "-t", str(threads), "-tb", str(threads), "-c", str(context)]
     words += ["-np", "1", *COMMON[peer], *chosen.flags]
     if chosen.drafts:
         if draft is None:

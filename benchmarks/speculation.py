@@ -48,6 +48,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--set-rounds", type=int, default=6, help="pairs of sets [6]")
     parser.add_argument("--duel-rounds", type=int, default=6, help="rounds of duel [6]")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--context", type=int, default=4096)
     parser.add_argument("--backend", default="cpu", help="of our own engine [cpu]")
     parser.add_argument("--name", help="of the machine, for the page's heading")
     parser.add_argument("--peers", type=Path, default=cache_directory() / "peers")
@@ -87,6 +88,7 @@ def _sitting(arguments: argparse.Namespace) -> Sitting:
         servers=servers,
         workloads=arguments.workloads,
         threads=arguments.threads,
+        context=arguments.context,
         backend=arguments.backend,
         tokens=min(arguments.tokens, 12) if quick else arguments.tokens,
         prompts=1 if quick else arguments.prompts,

@@ -53,6 +53,7 @@ class Sitting:
     servers: Mapping[str, str]
     workloads: Path
     threads: int
+    context: int
     backend: str
     tokens: int
     prompts: int
@@ -83,7 +84,8 @@ def own_conditions(sitting: Sitting) -> Conditions:
 
 
 def own_worker(sitting: Sitting) -> Worker:
-    options = ["--threads", str(sitting.threads), "--backend", sitting.backend]
+    options = ["--threads", str(sitting.threads), "--context", str(sitting.context)]
+    options += ["--backend", sitting.backend]
     script = str(HERE / "completion_worker.py")
     return Worker(OWN, [sys.executable, script, sitting.model, *options])
 
@@ -149,6 +151,7 @@ class Peer:
             model=sitting.model,
             draft=sitting.draft,
             threads=sitting.threads,
+            context=sitting.context,
         )
         self._server: Server | None = None
 

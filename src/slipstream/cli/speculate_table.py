@@ -33,16 +33,20 @@ def print_method(model: str, summaries: Sequence[Summary]) -> None:
     whole = summaries[-1]
     memory = "cold drafter" if whole.memory == "cold" else "WARM drafter (the request repeated)"
     heading = f"{model}, greedy, one request at a time, {memory}: off, and {whole.method}"
-    print(f"{heading}, interleaved")
+    print(_wrapped(f"{heading}, interleaved"))
     print(table(_HEADER, [_line(summary) for summary in summaries]))
     for line in _details(whole):
-        print(textwrap.fill(line, _WIDEST, subsequent_indent="  "))
+        print(_wrapped(line))
+
+
+def _wrapped(line: str) -> str:
+    return textwrap.fill(line, _WIDEST, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def print_each(model: str, prompts: Sequence[Summary]) -> None:
     """A line per prompt."""
     header = ["prompt", *_HEADER[2:]]
-    print(f"{model}, {prompts[0].method}, {prompts[0].memory}, prompt by prompt")
+    print(_wrapped(f"{model}, {prompts[0].method}, {prompts[0].memory}, prompt by prompt"))
     print(table(header, [[s.name, *_line(s)[2:]] for s in prompts]))
 
 
