@@ -66,7 +66,8 @@ environment ik_llama
 
 if [ -n "$servers" ]; then
   source_of llama llama-cpp-python 0.3.36
-  server llama "$source/vendor/llama.cpp" -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TOOLS=ON
+  server llama "$source/vendor/llama.cpp" -DLLAMA_BUILD_EXAMPLES=OFF \
+    -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF
   ik_source
   server ik_llama "$source/vendor/ik_llama.cpp" -DLLAMA_BUILD_EXAMPLES=ON
   exit
