@@ -12,6 +12,7 @@ from html import escape
 
 WIDTH = 760
 _LABELS = 170  # room for the names of rows
+_LONGEST = 19  # characters of a name in that room
 _RIGHT, _TOP, _BOTTOM = 76, 26, 44
 _DOT_PITCH, _BAR_PITCH, _GAP = 17, 17, 12
 
@@ -32,14 +33,16 @@ class Bar:
     """A stacked bar.
 
     Attributes:
-        name: written in front of it.
+        name: written in front of it, cut where it is long.
         parts: their lengths, in the order of the legend.
         title: shown on hover.
+        series: whose colour stands before the name; None = no series.
     """
 
     name: str
     parts: Sequence[float]
     title: str
+    series: int | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,10 @@ def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+
+
 def _svg(height: float, label: str, parts: Sequence[str]) -> str:
     body = "\n".join(parts)
     head = f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}">'
@@ -112,7 +119,7 @@ def intervals(rows: Sequence[tuple[str, Sequence[Dot]]], *, reference: float, la
     parts: list[str] = []
     for name, members in rows:
         middle = y + _DOT_PITCH * (len(members) - 1) / 2
-        parts.append(_text(_LABELS - 12, middle + 4, name, "end"))
+        parts.append(_text(_LABELS - 12, middle + 4, _cut(name), "end"))
         for dot in members:
             parts += _dot(scale, dot, y)
             y += _DOT_PITCH
@@ -186,7 +193,9 @@ def stacked(groups: Sequence[tuple[str, Sequence[Bar]]], *, label: str) -> str:
 
 def _bar(scale: Scale, bar: Bar, y: float) -> Iterator[str]:
     yield f"<g><title>{escape(bar.title)}</title>"
-    yield _text(_LABELS - 12, y + 4, bar.name, "end")
+    yield _text(_LABELS - 12, y + 4, _cut(bar.name), "end")
+    if bar.series is not None:
+        yield f'<circle class="s{bar.series % 6}" cx="7" cy="{y:.1f}" r="4"/>'
     reached = 0.0
     for number, part in enumerate(bar.parts):
         begin, end = scale(reached), scale(reached + part)

@@ -37,7 +37,7 @@ _STYLE = f"""
   --grid: #e4e3df; {_variables("light")} }}
 @media (prefers-color-scheme: dark) {{ :root {{ --surface: #1a1a19; --ink: #ffffff;
   --muted: #c3c2b7; --grid: #383835; {_variables("dark")} }} }}
-body {{ background: var(--surface); color: var(--ink); margin: 2rem auto; max-width: 60rem;
+body {{ background: var(--surface); color: var(--ink); margin: 2rem auto; max-width: 66rem;
   padding: 0 1rem; font: 16px/1.5 system-ui, sans-serif; }}
 h1 {{ font-size: 1.4rem; margin-bottom: 0; }} h2 {{ font-size: 1.1rem; margin-top: 2rem; }}
 p, figcaption {{ color: var(--muted); max-width: 45rem; }} strong {{ color: var(--ink); }}
@@ -57,7 +57,8 @@ svg .value {{ fill: var(--ink); font-variant-numeric: tabular-nums; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }}
 th, td {{ padding: .25rem .9rem .25rem 0; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--grid); }}
-th:first-child, td:first-child {{ text-align: left; }}
+th:first-child, td:first-child, .method {{ text-align: left; }}
+td.method {{ white-space: normal; min-width: 9rem; }}
 th {{ color: var(--muted); font-weight: 600; }}
 """
 
@@ -119,19 +120,20 @@ def _acceptance_chart(wholes: Sequence[Record]) -> str:
     return curves(lines, x_label="position in the draft", y_label="accepted, of those that reached")
 
 
-def _bar(name: str, phases: Record) -> Bar:
+def _bar(name: str, phases: Record, series: int | None = None) -> Bar:
     each = [1e3 * phases[f"{part}_s"] / phases["tokens"] for part in PARTS]
     shown = ", ".join(f"{part} {ms:.2f}" for part, ms in zip(PARTS, each, strict=True))
-    return Bar(name, each, f"{name}: {shown} ms per token")
+    return Bar(name, each, f"{name}: {shown} ms per token", series)
 
 
-def _time_chart(summaries: Sequence[Record]) -> str:
+def _time_chart(summaries: Sequence[Record], methods: Sequence[str]) -> str:
     groups = []
     for name in dict.fromkeys(s["name"] for s in summaries):
         members = [s for s in summaries if s["name"] == name and s["phases"]["tokens"]]
         if members:
             bars = [_bar("off", members[0]["plain_phases"])]
-            groups.append((name, bars + [_bar(s["method"], s["phases"]) for s in members]))
+            bars += [_bar(s["method"], s["phases"], methods.index(s["method"])) for s in members]
+            groups.append((name, bars))
     if not groups:
         return "<p>No output was fit for a figure.</p>"
     return stacked(groups, label="milliseconds per token after the first")
@@ -140,12 +142,15 @@ def _time_chart(summaries: Sequence[Record]) -> str:
 def _table(summaries: Sequence[Record], first: str) -> str:
     header = [first, "method", "prompts", "tok/s off", "tok/s on", "speed-up [95 %]", "drafted"]
     header += ["accepted", "tok/pass", "balance", "identical"]
-    head = "".join(f"<th>{cell}</th>" for cell in header)
-    body = "\n".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(s)) + "</tr>"
-        for s in summaries
-    )
-    return f'<div class="scroll"><table><tr>{head}</tr>\n{body}</table></div>'
+    head = _row("th", header)
+    body = "\n".join(_row("td", _cells(s)) for s in summaries)
+    return f'<div class="scroll"><table>{head}\n{body}</table></div>'
+
+
+def _row(tag: str, cells: Sequence[str]) -> str:
+    kinds = ["", ' class="method"', *[""] * (len(cells) - 2)]
+    filled = zip(kinds, cells, strict=True)
+    return "<tr>" + "".join(f"<{tag}{k}>{escape(c)}</{tag}>" for k, c in filled) + "</tr>"
 
 
 def _cells(s: Record) -> list[str]:
@@ -220,7 +225,7 @@ pairs. A hollow dot has fewer than six pairs, too few for an interval.</figcapti
 <figcaption>Of the drafts that reached a position, that is had a token examined there, those whose
 token was accepted; in a tree a position is a depth.</figcaption></figure>
 <h2>Where the time goes</h2>
-{_legend(PARTS, "part")}<figure>{_time_chart(summaries)}
+{_legend(PARTS, "part")}<figure>{_time_chart(summaries, methods)}
 <figcaption>Draft: choosing and asking drafters. Verify: the target's pass. Sample: verification
 proper. Commit: memory and telling the drafters. Other: between the passes.</figcaption></figure>
 <h2>Workloads</h2>
