@@ -96,15 +96,19 @@ def acceptance(rounds: Sequence[Round]) -> tuple[Position, ...]:
 def phases(samples: Sequence[Sample]) -> Phases:
     """The rounds of the prompts are left out, as in ``decode_s``."""
     rounds = [r for s in samples for r in s.rounds[1:]]
-    parts = [
-        sum(r.draft_s for r in rounds),
-        sum(r.elapsed_s for r in rounds),
-        sum(r.sample_s for r in rounds),
-        sum(r.commit_s for r in rounds),
-    ]
-    seconds = sum(s.decode_s for s in samples)
-    tokens = sum(max(s.emitted - 1, 0) for s in samples)
-    return Phases(tokens, *parts, other_s=max(seconds - sum(parts), 0.0))
+    draft_s = sum(r.draft_s for r in rounds)
+    verify_s = sum(r.elapsed_s for r in rounds)
+    sample_s = sum(r.sample_s for r in rounds)
+    commit_s = sum(r.commit_s for r in rounds)
+    known_s = draft_s + verify_s + sample_s + commit_s
+    return Phases(
+        tokens=sum(max(s.emitted - 1, 0) for s in samples),
+        draft_s=draft_s,
+        verify_s=verify_s,
+        sample_s=sample_s,
+        commit_s=commit_s,
+        other_s=max(sum(s.decode_s for s in samples) - known_s, 0.0),
+    )
 
 
 def _drift(plain: Sequence[Sample]) -> Drift:
