@@ -136,12 +136,15 @@ def _duels(record: Record) -> Iterator[Outcome]:
         measured = record.get("duel", {}).get("tasks", {}).get(task)
         if measured is None:
             continue
-        rates = [r for r in measured["prompts"].values() if r.get(peer)]
+        known = record.get("never_slower", {}).get("prompts", {})
+        left = [k for k in measured["prompts"] if k in known and unfit(known[k])]
+        rates = [r for k, r in measured["prompts"].items() if r.get(peer) and k not in left]
         own = [value for r in rates for value in r["slipstream"]]
         theirs = [value for r in rates for value in r[peer]]
         ratio = paired_ratio(own, theirs) if own else None
         best = measured["best"].get(peer)
         note = f"its best: {best}" if best else "none of its settings ran"
+        note += "".join(f"; left out {key} (degenerate)" for key in left)
         yield _outcome(f"{task}: auto / {peer}'s best", ratio, bar, note)
 
 

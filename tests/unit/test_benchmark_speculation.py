@@ -182,6 +182,12 @@ def test_duels_and_the_best_setting() -> None:
     found = outcome({"duel": {"tasks": {"code_edit": task}}}, "code_edit: auto / llama's best")
     assert (found.figure, found.met) == (pytest.approx(2.0), True)
     assert found.note == "its best: draft 3"
+    looping = prompt("code_edit", 9.0)
+    looping["samples"][0]["degenerate"] = "empty"
+    both = {"duel": {"tasks": {"code_edit": task}}, "never_slower": section(a=looping)}
+    found = outcome(both, "code_edit: auto / llama's best")
+    assert found.figure is None
+    assert "left out a (degenerate)" in found.note
 
 
 def one_prompt(folder: Path, task: str, stratum: str) -> None:
@@ -228,7 +234,7 @@ def test_quick_run_from_end_to_end(tmp_path: Path) -> None:
         *("--peers", str(fake_peers(tmp_path / "peers"))),
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
     assert done.returncode == 0, done.stderr
     last = json.loads(done.stdout.splitlines()[-1])
     assert set(last["seconds"]) == {"never_slower", "sets", "grid", "duel"}
