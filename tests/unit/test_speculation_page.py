@@ -111,7 +111,7 @@ def test_every_method_has_its_dot_curve_and_bar() -> None:
     assert "30 of 40 drafts that reached it" in acceptance
     assert times.count("<rect") == 3 * 3 * 5
     assert times.count("<circle") == 3 * 2
-    assert "draft-simple --n-m…" in times
+    assert "draft-simple --n…" in times
     assert "off: draft 1.00, verify 10.00, sample 2.00, commit 0.50, other 1.50" in times
 
 

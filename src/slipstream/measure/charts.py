@@ -12,7 +12,7 @@ from html import escape
 
 WIDTH = 760
 _LABELS = 170  # room for the names of rows
-_LONGEST = 19  # characters of a name in that room
+_LONGEST = 17  # characters of a name in that room
 _RIGHT, _TOP, _BOTTOM = 76, 26, 44
 _DOT_PITCH, _BAR_PITCH, _GAP = 17, 17, 12
 

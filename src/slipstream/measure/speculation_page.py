@@ -37,9 +37,10 @@ _STYLE = f"""
   --grid: #e4e3df; {_variables("light")} }}
 @media (prefers-color-scheme: dark) {{ :root {{ --surface: #1a1a19; --ink: #ffffff;
   --muted: #c3c2b7; --grid: #383835; {_variables("dark")} }} }}
-body {{ background: var(--surface); color: var(--ink); margin: 2rem auto; max-width: 66rem;
+body {{ background: var(--surface); color: var(--ink); margin: 2rem auto; max-width: 60rem;
   padding: 0 1rem; font: 16px/1.5 system-ui, sans-serif; }}
 h1 {{ font-size: 1.4rem; margin-bottom: 0; }} h2 {{ font-size: 1.1rem; margin-top: 2rem; }}
+h3 {{ font-size: .95rem; margin: 1.2rem 0 .3rem; }}
 p, figcaption {{ color: var(--muted); max-width: 45rem; }} strong {{ color: var(--ink); }}
 figure {{ margin: 1rem 0; }} svg {{ width: 100%; height: auto; display: block; }}
 svg text {{ fill: var(--muted); font-size: 13px; }} svg .label {{ font-weight: 600; }}
@@ -57,8 +58,7 @@ svg .value {{ fill: var(--ink); font-variant-numeric: tabular-nums; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }}
 th, td {{ padding: .25rem .9rem .25rem 0; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--grid); }}
-th:first-child, td:first-child, .method {{ text-align: left; }}
-td.method {{ white-space: normal; min-width: 9rem; }}
+th:first-child, td:first-child {{ text-align: left; }}
 th {{ color: var(--muted); font-weight: 600; }}
 """
 
@@ -139,18 +139,20 @@ def _time_chart(summaries: Sequence[Record], methods: Sequence[str]) -> str:
     return stacked(groups, label="milliseconds per token after the first")
 
 
-def _table(summaries: Sequence[Record], first: str) -> str:
-    header = [first, "method", "prompts", "tok/s off", "tok/s on", "speed-up [95 %]", "drafted"]
+def _tables(summaries: Sequence[Record], first: str) -> str:
+    """A table per method, under its name."""
+    header = [first, "prompts", "tok/s off", "tok/s on", "speed-up [95 %]", "drafted"]
     header += ["accepted", "tok/pass", "balance", "identical"]
-    head = _row("th", header)
-    body = "\n".join(_row("td", _cells(s)) for s in summaries)
-    return f'<div class="scroll"><table>{head}\n{body}</table></div>'
+    parts = []
+    for method in dict.fromkeys(s["method"] for s in summaries):
+        lines = [_row("td", _cells(s)) for s in summaries if s["method"] == method]
+        body = "\n".join([_row("th", header), *lines])
+        parts.append(f'<h3>{escape(method)}</h3>\n<div class="scroll"><table>{body}</table></div>')
+    return "\n".join(parts)
 
 
 def _row(tag: str, cells: Sequence[str]) -> str:
-    kinds = ["", ' class="method"', *[""] * (len(cells) - 2)]
-    filled = zip(kinds, cells, strict=True)
-    return "<tr>" + "".join(f"<{tag}{k}>{escape(c)}</{tag}>" for k, c in filled) + "</tr>"
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
 def _cells(s: Record) -> list[str]:
@@ -160,7 +162,6 @@ def _cells(s: Record) -> list[str]:
     fit, balance = s["prompts"] - len(s["degenerate"]), s["balance"]
     return [
         s["name"],
-        s["method"],
         f"{fit}" if fit == s["prompts"] else f"{fit}/{s['prompts']}",
         number(s["plain_tok_s"], 1),
         number(s["tok_s"], 1),
@@ -197,7 +198,7 @@ def _warm_section(record: Record, methods: Sequence[str]) -> str:
 <p>Drafters remember the first run of each request. This is what a repetition gains, and no figure
 of it is part of those above.</p>
 <figure>{_speed_chart(warm, methods)}</figure>
-{_table(warm, "workload")}"""
+{_tables(warm, "workload")}"""
 
 
 def speculation_page(record: Record) -> str:
@@ -229,10 +230,10 @@ token was accepted; in a tree a position is a depth.</figcaption></figure>
 <figcaption>Draft: choosing and asking drafters. Verify: the target's pass. Sample: verification
 proper. Commit: memory and telling the drafters. Other: between the passes.</figcaption></figure>
 <h2>Workloads</h2>
-{_table(summaries, "workload")}
+{_tables(summaries, "workload")}
 <p>Balance: (draft + extra rows + bookkeeping - saved) / plain time; below 0 it paid.</p>
 <h2>Prompts</h2>
-{_table(record["each"], "prompt")}
+{_tables(record["each"], "prompt")}
 {_warm_section(record, methods)}
 </body></html>
 """
