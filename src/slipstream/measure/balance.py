@@ -43,7 +43,7 @@ class Balance:
 def time_balance(rounds: Sequence[Round], plain: Sequence[Round] = ()) -> Balance | None:
     """(draft + extra-row + bookkeeping time) - (time saved) of one request.
 
-    With v, c = the median seconds of a pass of one row and of its sampling and committing, over the
+    With v, c = the mean seconds of a pass of one row and of its sampling and committing, over the
     reference rounds; A = all rounds, D = those with a draft; e = tokens emitted, n = rounds:
 
         draft       = sum over A of draft_s
@@ -53,7 +53,8 @@ def time_balance(rounds: Sequence[Round], plain: Sequence[Round] = ()) -> Balanc
         plain       = e (v + c)
 
     Cost less saving is then the time of the rounds, an undrafted pass counted as a plain one, less
-    the plain time. Both medians ignore skewed noise and the growth of a pass with its context.
+    the plain time. Means, not medians: noise is skewed, and sums of it must cancel. A spike can
+    spoil the figure of a request, so take the median over several.
 
     Args:
         rounds: all rounds of the request in order; the first is its prompt's and left out.
@@ -70,8 +71,8 @@ def time_balance(rounds: Sequence[Round], plain: Sequence[Round] = ()) -> Balanc
     emitted = sum(r.emitted for r in decoding)
     if not reference or not emitted:
         return None
-    one_row = statistics.median(r.elapsed_s for r in reference)
-    overhead = statistics.median(r.sample_s + (r.commit_s if outside else 0.0) for r in reference)
+    one_row = statistics.fmean(r.elapsed_s for r in reference)
+    overhead = statistics.fmean(r.sample_s + (r.commit_s if outside else 0.0) for r in reference)
     if one_row + overhead <= 0:
         return None
     return Balance(
