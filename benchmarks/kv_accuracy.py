@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from slipstream.backends.base import Step
 from slipstream.loading import LoadedModel, load_model
+from slipstream.measure.workload import STRATA
 from slipstream.options import EngineOptions, KvType, ModelOptions
 
 WORKLOADS = Path(__file__).resolve().parents[1] / "workloads"
@@ -31,8 +32,9 @@ Logits = NDArray[np.float32]
 
 
 def prompts() -> Iterator[str]:
-    """The user's texts of every workload, in order."""
-    for path in sorted(WORKLOADS.glob("*.jsonl")):
+    """The user's texts of the first file of every stratum, in order."""
+    for stratum in sorted(STRATA):
+        path = WORKLOADS / f"{stratum}.jsonl"
         for line in path.read_text(encoding="utf-8").splitlines():
             messages = json.loads(line)["messages"]
             yield "\n".join(message["content"] for message in messages)

@@ -49,7 +49,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _commit() -> str:
+def commit() -> str:
     """The commit of this checkout, with a plus sign when files differ from it."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -71,7 +71,7 @@ def _sections(
             yield name, {"engines": identities, **FRESH[name](path, sitting)}
 
 
-def _keep(out: Path, record: dict[str, Any]) -> None:
+def keep(out: Path, record: dict[str, Any]) -> None:
     """Write beside the file and move into place, so that an interrupted run loses nothing."""
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_suffix(".partial")
@@ -129,11 +129,11 @@ def main() -> None:
             elapsed = time.perf_counter() - begin
             head = {
                 "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-                "commit": _commit(),
+                "commit": commit(),
                 "threads": arguments.threads,
             }
             sections[section] = {**head, **measured}
-            _keep(out, record)
+            keep(out, record)
             _show(model, section, measured, elapsed)
             seconds[f"{model} {section}"] = round(elapsed, 1)
             begin = time.perf_counter()

@@ -25,6 +25,7 @@ from performance_bars import (
     evaluate,
     limit_ms,
 )
+from speculation_tables import tables as speculation_tables
 from workers import PEERS
 
 from slipstream.measure.statistics import median_interval, paired_ratio
@@ -191,6 +192,8 @@ def _model(name: str, sections: Mapping[str, Any]) -> Iterator[str]:
         record = sections["first_token"]
         yield f"A new process, the file in the page cache ({_taken(record)}):"
         yield _opening(record)
+    if "speculation" in sections:
+        yield from speculation_tables(sections["speculation"])
 
 
 def page(records: Sequence[Mapping[str, Any]]) -> str:
@@ -200,7 +203,8 @@ def page(records: Sequence[Mapping[str, Any]]) -> str:
         machine, models = record["machine"], record["models"]
         processors = f"{machine['processor']}, {machine['logical_processors']} logical processors"
         parts.append(f"## {machine['name']}\n\n{processors}, {machine['system']}.")
-        parts.append(_bars(models))
+        if any(set(sections) - {"speculation"} for sections in models.values()):
+            parts.append(_bars(models))
         order = sorted(models, key=lambda name: (name not in MODELS, name))
         for name in order:
             parts += _model(name, models[name])

@@ -13,7 +13,7 @@ from slipstream.errors import RequestError
 from slipstream.measure.degenerate import degenerate_reason
 from slipstream.measure.interleave import Timing, interleave, mirrored_order
 from slipstream.measure.statistics import drift, paired_ratio, sign_test, speed_up
-from slipstream.measure.workload import STRATA, read_stratum, read_workloads
+from slipstream.measure.workload import STRATA, TASKS, read_task, read_workloads
 
 WORKLOADS = Path(__file__).resolve().parents[2] / "workloads"
 
@@ -91,6 +91,29 @@ def test_shipped_workloads_are_frozen_and_complete() -> None:
     )
 
 
+def test_every_task_has_prompts_of_its_stratum() -> None:
+    workloads = read_workloads(WORKLOADS, TASKS)
+    assert {path.stem for path in WORKLOADS.glob("*.jsonl")} == set(workloads) == set(TASKS)
+    for task, prompts in workloads.items():
+        assert len(prompts) >= 3
+        assert {(p.task, p.stratum) for p in prompts} == {(task, TASKS[task])}
+        assert all(p.id.startswith(f"{task}/") for p in prompts)
+    added = set(TASKS) - set(STRATA)
+    assert all(p.max_tokens == 256 for task in added for p in workloads[task])
+    everything = [p.id for prompts in workloads.values() for p in prompts]
+    assert len(set(everything)) == len(everything)
+
+
+@pytest.mark.parametrize(
+    ("task", "least", "most"), [("code_edit", 60, 120), ("csv_to_json", 21, 41)]
+)
+def test_texts_to_return_have_the_promised_length(task: str, least: int, most: int) -> None:
+    for prompt in read_task(WORKLOADS / f"{task}.jsonl"):
+        [message] = prompt.messages
+        _, block, _ = message.content.split("```")
+        assert least <= block.strip().count("\n") <= most
+
+
 def _line(**changes: object) -> str:
     first = (WORKLOADS / "chat.jsonl").read_text().splitlines()[0]
     return json.dumps(json.loads(first) | changes)
@@ -101,6 +124,9 @@ def _line(**changes: object) -> str:
     [
         _line(messages=[{"role": "user", "content": "another text"}]),
         _line(stratum="prose"),
+        _line(task="prose"),
+        _line(task="random", stratum="prose"),
+        _line(task="chat", stratum="prose"),
         _line(colour="red"),
         _line(max_tokens="many"),
         "{",
@@ -111,14 +137,14 @@ def test_changed_or_malformed_prompts_are_refused(tmp_path: Path, line: str) -> 
     path = tmp_path / "chat.jsonl"
     path.write_text(line + "\n")
     with pytest.raises(RequestError):
-        read_stratum(path)
+        read_task(path)
 
 
 def test_repeated_ids_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "chat.jsonl"
     path.write_text(_line() + "\n" + _line() + "\n")
     with pytest.raises(RequestError, match="unique"):
-        read_stratum(path)
+        read_task(path)
 
 
 @pytest.mark.parametrize(

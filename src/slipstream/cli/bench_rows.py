@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipstream.cli.flags import add_flags, options
 from slipstream.cli.identity import identity
 from slipstream.cli.numbers import parse_row_counts, whole_number
-from slipstream.cli.output import add_json, print_json, printable, progress_bar, table
+from slipstream.cli.output import add_json, print_json, progress_bar, table
+from slipstream.cli.page import page_path, write_page
 from slipstream.cli.statistics import precision_line
 from slipstream.errors import OptionError
 from slipstream.options import ModelOptions
@@ -50,6 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> None:
     from slipstream.cli.opening import open_program
     from slipstream.measure.rows import row_costs
+    from slipstream.measure.rows_page import rows_page
 
     model_options = options(ModelOptions, arguments)
     counts = parse_row_counts(arguments.rows)
@@ -57,7 +58,7 @@ def execute(arguments: argparse.Namespace) -> None:
     rounds = whole_number("--rounds", arguments.rounds)
     if arguments.ops and model_options.backend != "cpu":
         raise OptionError("`--ops` with the native backend", "`--backend reference`", "Drop one.")
-    page = None if arguments.plot is None else _page_path(arguments.plot)
+    page = page_path(arguments.plot)
     loaded = open_program(model_options, quiet=arguments.json)
     head = identity(model_options, loaded)
     before = _probe(loaded, head)
@@ -72,27 +73,10 @@ def execute(arguments: argparse.Namespace) -> None:
         record["ops"] = _ops(loaded, counts, depth, rounds, machine)
     try:
         if page is not None:
-            _plot(record, page)
+            write_page(page, rows_page(record))
     finally:
         if arguments.json:
             print_json({**record, "observed": dict(loaded.program.observed())})
-
-
-def _page_path(name: str) -> Path:
-    """The file of ``--plot``, asked before anything is measured.
-
-    Raises:
-        OptionError: it is no page, or its folder does not exist.
-    """
-    path = Path(name)
-    if path.suffix.lower() not in {".html", ".htm"} or path.is_dir():
-        raise OptionError(
-            "a file name that ends in .html after --plot", f"`{name}`", "Name a page."
-        )
-    if not path.parent.is_dir():
-        folder = f"no folder `{path.parent}`"
-        raise OptionError("a folder that exists after --plot", folder, "Make the folder first.")
-    return path
 
 
 def _probe(loaded: LoadedModel, head: Mapping[str, Any]) -> MachineProbe | None:
@@ -222,20 +206,3 @@ def _op_record(cost: OpCost, machine: MachineProbe | None) -> dict[str, Any]:
 
     rows = [{"rows": r, "ms": ms, "limit_ms": limit(r)} for r, ms in cost.ms.items()]
     return {key: value for key, value in asdict(cost).items() if key != "ms"} | {"rows": rows}
-
-
-def _plot(record: Mapping[str, Any], path: Path) -> None:
-    """Raises:
-    OptionError: the file cannot be written.
-    """
-    from slipstream.measure.rows_page import rows_page
-
-    try:
-        path.write_bytes(rows_page(record).encode("utf-8", "backslashreplace"))
-    except OSError as problem:
-        found = problem.strerror or type(problem).__name__
-        remedy = "Name another file."
-        raise OptionError(
-            f"a file that can be written after --plot, `{path}`", found, remedy
-        ) from None
-    print(f"curve: {printable(str(path))}")

@@ -1,17 +1,28 @@
-"""Frozen prompts by stratum: reading and checking workloads/*.jsonl."""
+"""Frozen prompts by stratum and task: reading and checking workloads/*.jsonl."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
 from slipstream.errors import InputError, RequestError
 
 STRATA = ("repetitive", "chat", "reasoning", "long_input", "structured", "prose")
+TASKS: Mapping[str, str] = MappingProxyType(
+    {
+        **{stratum: stratum for stratum in STRATA},
+        "code_edit": "repetitive",
+        "csv_to_json": "structured",
+        "code": "structured",
+        "random": "prose",
+    }
+)
+"""Task -> its stratum. Every task has a file of its name."""
 _MAX_FILE_BYTES = 64 << 20
 
 
@@ -30,6 +41,11 @@ class WorkloadPrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     licence: str
     sha256: str
+    task: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.task:
+            msgspec.structs.force_setattr(self, "task", self.stratum)
 
     def chat_messages(self) -> list[dict[str, str]]:
         return [{"role": m.role, "content": m.content} for m in self.messages]
@@ -55,14 +71,16 @@ def _parse(path: Path, number: int, line: bytes) -> WorkloadPrompt:
         prompt = msgspec.json.decode(line, type=WorkloadPrompt)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise _bad(path, number, str(problem)) from None
-    if prompt.stratum != path.stem:
-        raise _bad(path, number, f"stratum {prompt.stratum!r} in the file of {path.stem!r}")
+    if prompt.task != path.stem:
+        raise _bad(path, number, f"task {prompt.task!r} in the file of {path.stem!r}")
+    if TASKS.get(prompt.task) != prompt.stratum:
+        raise _bad(path, number, f"task {prompt.task!r} in stratum {prompt.stratum!r}")
     if content_digest(prompt.messages) != prompt.sha256:
         raise _bad(path, number, f"{prompt.id} with a text that does not match its sha256")
     return prompt
 
 
-def read_stratum(path: Path) -> list[WorkloadPrompt]:
+def read_task(path: Path) -> list[WorkloadPrompt]:
     """Every prompt of one file.
 
     Raises:
@@ -79,7 +97,11 @@ def read_stratum(path: Path) -> list[WorkloadPrompt]:
 
 
 def read_workloads(
-    directory: Path, strata: Iterable[str] = STRATA
+    directory: Path, tasks: Iterable[str] = STRATA
 ) -> dict[str, list[WorkloadPrompt]]:
-    """The named strata of a workload directory, in the order asked for."""
-    return {name: read_stratum(directory / f"{name}.jsonl") for name in strata}
+    """The named files of a workload directory, in the order asked for.
+
+    Args:
+        tasks: a stratum's name stands for its first file, not for its other tasks.
+    """
+    return {name: read_task(directory / f"{name}.jsonl") for name in tasks}
