@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("models",),
     ("dispatch",),
     ("backends",),
-    ("noise", "native_sampling", "sampling"),
+    ("constraint", "noise", "native_sampling", "sampling", "grammar_text", "structured"),
     ("drafters",),
     ("verify",),
     ("engine",),

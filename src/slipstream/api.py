@@ -27,12 +27,14 @@ from slipstream.engine.statistics import Statistics
 from slipstream.keywords import speculation_with, spread
 from slipstream.loading import load_model
 from slipstream.options import (
+    GRAMMARS,
     EngineOptions,
     ModelOptions,
     SamplingOptions,
     SpeculationOptions,
     from_mapping,
 )
+from slipstream.structured import Grammars
 from slipstream.verify.matching import Matching
 
 Prompt = str | Sequence[int]
@@ -142,7 +144,7 @@ class Model:
         ids = (
             self.tokenizer.encode(prompt, parse_special=True) if isinstance(prompt, str) else prompt
         )
-        return self._pieces(Request(ids, sampling), speculation)
+        return self._pieces(self._request(ids, sampling), speculation)
 
     async def generate_async(self, prompt: Prompt, **keywords: Any) -> AsyncIterator[Piece]:
         """As ``generate``; each step runs in a worker thread."""
@@ -181,7 +183,7 @@ class Model:
     def stream_chat(self, messages: Sequence[Message], **keywords: Any) -> Iterator[Piece]:
         """As ``chat``, piece by piece."""
         sampling, speculation = self._options(keywords)
-        return self._pieces(Request(self.chat_ids(messages), sampling), speculation)
+        return self._pieces(self._request(self.chat_ids(messages), sampling), speculation)
 
     def chat_ids(self, messages: Sequence[Message]) -> list[int]:
         """The prompt of a conversation, ready for a reply; errors as ``chat``."""
@@ -190,6 +192,16 @@ class Model:
     @cached_property
     def template(self) -> ChatTemplate:
         return ChatTemplate.from_metadata(self.loaded.file.metadata, self.tokenizer)
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        """Compiles what ``json_schema``, ``grammar`` and ``regex`` demand of an output."""
+        return Grammars(self.tokenizer)
+
+    def _request(self, ids: Sequence[int], sampling: SamplingOptions) -> Request:
+        if not any(getattr(sampling, name) is not None for name in GRAMMARS):
+            return Request(ids, sampling)
+        return Request(ids, sampling, constraint=self.grammars.constraint(sampling))
 
     def forget(self) -> None:
         """Drop what the drafters learned; requests that still run keep theirs."""

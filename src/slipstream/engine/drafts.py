@@ -7,6 +7,7 @@ from operator import index
 
 import numpy as np
 
+from slipstream.constraint import Constraint
 from slipstream.drafters.base import ROOT, Distribution, Draft
 
 MOST_NODES = 1024  # llama.cpp's bound on the length of a draft
@@ -87,3 +88,13 @@ def checked(draft: Draft, vocabulary: int, method: str) -> tuple[Draft, str | No
         return Draft(), fault
     methods = (method,) * len(tokens)
     return Draft(tokens, parents, methods, draft.probabilities, draft.distributions), None
+
+
+def admitted(draft: Draft, constraint: Constraint | None) -> tuple[Draft, str | None]:
+    """The draft without what a sequence's grammar forbids, and a reason if it lost anything."""
+    if constraint is None or not len(draft):
+        return draft, None
+    nodes = constraint.admitted(draft.tokens, draft.parents)
+    if len(nodes) == len(draft):
+        return draft, None
+    return draft.kept(nodes), "the grammar forbids a drafted token"

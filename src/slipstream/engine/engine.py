@@ -49,6 +49,7 @@ class Engine:
         scope: the widest scope in which drafters may learn.
         clock: seconds; injected by tests.
         primitives: sampling primitives, forced by tests.
+        fast_forward: whether tokens that a grammar dictates are drafted.
     """
 
     def __init__(
@@ -67,13 +68,14 @@ class Engine:
         scope: DraftScope = "session",
         clock: Callable[[], float] = time.perf_counter,
         primitives: Primitives | None = None,
+        fast_forward: bool = True,
     ) -> None:
         self.program = program
         self.verifier = verifier
         self.context = context
         self.controller = controller or DoublingController()
         self.scheduler = Scheduler(options or EngineOptions(), queue, places)
-        self.drafting = Drafting(drafters, program.graph.vocabulary, clock)
+        self.drafting = Drafting(drafters, program.graph.vocabulary, clock, fast_forward)
         self._trace = trace
         self._scope: DraftScope = scope
         self._tokenizer = tokenizer
@@ -110,7 +112,7 @@ class Engine:
             primitives=self._primitives,
             now=self._clock(),
         )
-        sequence.statistics.drafters = self.drafting.names
+        sequence.statistics.drafters = self.drafting.names(sequence)
         sequence.scope = self._scope_of(request, sequence.id)
         self.scheduler.submit(sequence)
         self._submitted += 1
@@ -302,6 +304,7 @@ class Engine:
             self.drafting.forget(sequence.scope)
         self.controller.close(sequence.id)
         sequence.statistics.finished_s = self._clock()
+        sequence.statistics.complete = sequence.complete
         self._events.append(
             Event(
                 sequence.id,
