@@ -22,6 +22,7 @@ from slipstream.options import SamplingOptions
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+    from llguidance._lib import JsonCompileOptions
 
 # llama.cpp's rule: nothing, a space, or up to two line ends and an indentation. Without a bound a
 # small model may emit spaces for ever.
@@ -32,8 +33,10 @@ SHOWN_CHARACTERS: Final = 200
 class GrammarVocabulary(Protocol):
     """What a grammar needs of a tokenizer."""
 
+    @property
     def vocabulary_size(self) -> int: ...
 
+    @property
     def end_ids(self) -> Collection[int]: ...
 
     def token_bytes(self, token_id: int, /) -> bytes: ...
@@ -172,12 +175,19 @@ def _guidance_grammar(kind: str, text: str) -> str:
 
     if kind == "JSON schema":
         schema = check_schema(text)
-        defaults = json.dumps({"whitespace_pattern": WHITESPACE})
-        overrides = json.dumps({"lenient": False})
-        return LLMatcher.grammar_from_json_schema(schema, defaults, overrides)  # type: ignore[arg-type]
+        return LLMatcher.grammar_from_json_schema(schema, _defaults(schema), {"lenient": False})
     if kind == "regular expression":
         return LLMatcher.grammar_from_regex(check_regex(text))
     return json.dumps({"grammars": [{"lark_grammar": check_grammar(text)}]})
+
+
+def _defaults(schema: str) -> JsonCompileOptions:
+    """Where a schema says nothing on whitespace, a bound on it."""
+    said = json.loads(schema).get("x-guidance")
+    keys = ("whitespace_pattern", "whitespace_flexible")
+    if isinstance(said, dict) and any(key in said for key in keys):
+        return {}
+    return {"whitespace_pattern": WHITESPACE}
 
 
 class GuidedConstraint:
