@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -13,6 +14,7 @@ from slipstream.constraint import Constraint
 from slipstream.engine.engine import Engine
 from slipstream.engine.sequence import Request
 from slipstream.options import SamplingOptions
+from slipstream.sampling import NumpyPrimitives, SamplerState
 from slipstream.structured import Grammars
 
 ENDS = ("<end>", "<stop>")
@@ -80,6 +82,9 @@ def constraint_of(**sampling: Any) -> Constraint:
     return found
 
 
+VOCABULARY = json_tokenizer().vocabulary_size
+
+
 PERSON: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -118,3 +123,73 @@ def run_jobs(engine: Engine, jobs: Sequence[Job], **sampling: Any) -> list[Outpu
     ids = [engine.submit(job.request(**sampling)) for job in jobs]
     events = drain(engine)
     return [joined(events, identity) for identity in ids]
+
+
+Holds = Callable[[Any], bool]
+
+
+def is_person(value: Any) -> bool:
+    assert list(value) == ["name", "age", "tags"]
+    assert isinstance(value["name"], str)
+    assert len(value["name"]) <= 8
+    assert type(value["age"]) is int
+    assert 0 <= value["age"] <= 130
+    return len(value["tags"]) <= 3 and set(value["tags"]) <= {"red", "green", "blue"}
+
+
+CASES: dict[str, tuple[dict[str, Any], Holds]] = {
+    "object": (PERSON, is_person),
+    "nested": (
+        {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 2,
+            "items": {"type": "array", "maxItems": 2, "items": PERSON},
+        },
+        lambda value: all(is_person(person) for row in value for person in row),
+    ),
+    "enum": (
+        {"enum": ["red", 10, None, {"age": [True]}]},
+        lambda v: v in ["red", 10, None, {"age": [True]}],
+    ),
+    "number": (
+        {"type": "number", "minimum": -2.5, "maximum": 11},
+        lambda value: -2.5 <= value <= 11,
+    ),
+    "string with escapes": (
+        {"type": "string", "maxLength": 12},
+        lambda value: isinstance(value, str) and len(value) <= 12,
+    ),
+    "pattern": (
+        {"type": "string", "pattern": "^[a-cé😀]{2,4}$"},
+        lambda value: re.fullmatch("[a-cé😀]{2,4}", value) is not None,
+    ),
+    "either": (
+        {"anyOf": [{"type": "boolean"}, {"type": "integer", "maximum": 99, "minimum": 0}]},
+        lambda value: isinstance(value, bool) or 0 <= value <= 99,
+    ),
+    "constant": (FIXED, lambda value: value == FIXED["const"]),
+    "reference": (
+        {
+            "$defs": {"a": {"type": "array", "maxItems": 2, "items": {"$ref": "#/$defs/a"}}},
+            "$ref": "#/$defs/a",
+        },
+        lambda value: isinstance(value, list),
+    ),
+}
+
+
+def sampler(constraint: Constraint | None, seed: int, **options: Any) -> SamplerState:
+    settings = SamplingOptions(**{"temperature": 1.0, **options})
+    return SamplerState(settings, [], seed, NumpyPrimitives(), constraint)
+
+
+def decode(state: SamplerState, most: int = 300) -> list[int]:
+    """Tokens under the state, from random logits, an end token last unless there are too many."""
+    program, tokens = FakeProgram(VOCABULARY), [5]
+    while len(tokens) <= most:
+        tokens.append(state.sample(program.logits(tokens)).token)
+        state.advance(tokens[-1])
+        if tokens[-1] in json_tokenizer().end_ids:
+            break
+    return tokens[1:]
