@@ -12,6 +12,8 @@ import pytest
 
 from fake_program import FakeProgram
 from slipstream.constraint import Constraint, masked
+from slipstream.drafters.base import Distribution, Draft
+from slipstream.engine.drafts import admitted
 from slipstream.errors import GrammarError
 from slipstream.options import SamplingOptions
 from slipstream.sampling import NumpyPrimitives, Primitives, Sampled, SamplerState
@@ -302,3 +304,17 @@ def ids_of(texts: Sequence[str]) -> list[int]:
 def test_the_first_token_of_an_object() -> None:
     mask = constraint_of(json_schema=PERSON).mask()
     assert set(np.flatnonzero(mask)) == set(ids_of(["{", '{"']))
+
+
+def test_drawn_nodes_stay_in_a_draft_and_guesses_are_cut() -> None:
+    """Rejection sampling must see that a drawn node is rejected."""
+    good, bad = ids_of(["{", "age"])
+    drawn = Distribution(np.array([bad]), np.array([1.0]))
+    constraint = constraint_of(json_schema=PERSON)
+    guessed = Draft((bad, good), (-1, -1))
+    assert admitted(guessed, constraint)[0].tokens == (good,)
+    tree = Draft((bad, good, bad), (-1, -1, 0), distributions=(drawn, None, None))
+    found, reason = admitted(tree, constraint)
+    assert (found.tokens, found.parents) == ((bad, good), (-1, -1))
+    assert reason == "the grammar forbids a drafted token"
+    assert admitted(guessed, None) == (guessed, None)

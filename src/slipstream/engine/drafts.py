@@ -91,10 +91,19 @@ def checked(draft: Draft, vocabulary: int, method: str) -> tuple[Draft, str | No
 
 
 def admitted(draft: Draft, constraint: Constraint | None) -> tuple[Draft, str | None]:
-    """The draft without what a sequence's grammar forbids, and a reason if it lost anything."""
+    """The draft without what a sequence's grammar forbids, and a reason if it lost anything.
+
+    A forbidden node that was drawn from a distribution stays: rejection sampling has to see it
+    rejected, for leaving it out because of its token would bias the output.
+    """
     if constraint is None or not len(draft):
         return draft, None
-    nodes = constraint.admitted(draft.tokens, draft.parents)
+    allowed = set(constraint.admitted(draft.tokens, draft.parents))
+    drawn = draft.distributions or (None,) * len(draft)
+    nodes: dict[int, None] = {}
+    for node, parent in enumerate(draft.parents):
+        if node in allowed or (drawn[node] is not None and (parent == ROOT or parent in nodes)):
+            nodes[node] = None
     if len(nodes) == len(draft):
         return draft, None
-    return draft.kept(nodes), "the grammar forbids a drafted token"
+    return draft.kept(list(nodes)), "the grammar forbids a drafted token"
