@@ -96,7 +96,8 @@ PERSON: dict[str, Any] = {
     "additionalProperties": False,
 }
 FIXED: dict[str, Any] = {
-    "const": {"name": "age", "tags": ["red", "green", {"age": [10, True, None]}]}
+    "x-guidance": {"whitespace_flexible": False},
+    "const": {"name": "age", "tags": ["red", "green", {"age": [10, True, None]}]},
 }
 
 

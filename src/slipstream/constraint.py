@@ -79,4 +79,9 @@ def masked(row: NDArray[np.float32], mask: Mask) -> NDArray[np.float32]:
                 "Use another model or grammar.",
             )
         mask = padded
-    return np.where(mask, row, np.float32(-np.inf))
+    if np.count_nonzero(mask) > mask.size // 8:
+        return np.where(mask, row, np.float32(-np.inf))
+    allowed = np.flatnonzero(mask)
+    result = np.full(row.size, -np.inf, np.float32)
+    result[allowed] = row[allowed]
+    return result

@@ -201,8 +201,9 @@ class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
     ) = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.json_schema, dict | bool):
-            msgspec.structs.force_setattr(self, "json_schema", _as_json(self.json_schema))
+        schema: object = self.json_schema
+        if isinstance(schema, dict | bool):
+            msgspec.structs.force_setattr(self, "json_schema", _as_json(schema))
         validate(self)
         given = [f"`{name}`" for name in GRAMMARS if getattr(self, name) is not None]
         if len(given) > 1:

@@ -275,7 +275,9 @@ def _walk(matcher: LLMatcher, tokens: Sequence[int], parents: Sequence[int]) -> 
     children: dict[int, list[int]] = {}
     for node, parent in enumerate(parents):
         children.setdefault(parent, []).append(node)
-    left, path, kept = children[-1][::-1], [], []
+    left = children[-1][::-1]
+    path: list[int] = []
+    kept: list[int] = []
     while left and not matcher.is_error():
         node = left.pop()
         while path and path[-1] != parents[node]:
