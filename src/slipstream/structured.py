@@ -18,16 +18,17 @@ from numpy.typing import NDArray
 from slipstream.constraint import Mask
 from slipstream.errors import GrammarError, TokenizerError, UnsupportedError
 from slipstream.grammar_text import check_grammar, check_regex, check_schema
+from slipstream.grammar_trial import Trials, is_plain, limits, shown, uncompiled
 from slipstream.options import SamplingOptions
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+    from llguidance import LLMatcher, LLTokenizer
     from llguidance._lib import JsonCompileOptions
 
 # llama.cpp's rule: nothing, a space, or up to two line ends and an indentation. Without a bound a
 # small model may emit spaces for ever.
 WHITESPACE: Final = r"(?: |\n{1,2}[ \t]{0,20})"
-SHOWN_CHARACTERS: Final = 200
+MOST_UNTRIED_REGEX: Final = 1000
 
 
 class GrammarVocabulary(Protocol):
@@ -108,6 +109,7 @@ class Grammars:
     def __init__(self, vocabulary: GrammarVocabulary) -> None:
         self._vocabulary = vocabulary
         self._lock = Lock()
+        self._trials = Trials()
         self._tokenizer: LLTokenizer | None = None
         self._ends = np.array(sorted(vocabulary.end_ids), np.int64)
 
@@ -124,24 +126,23 @@ class Grammars:
             ("grammar", sampling.grammar),
         ):
             if text is not None:
-                matcher = self._compile(kind, _guidance_grammar(kind, text))
+                matcher = self._compile(kind, text)
                 return GuidedConstraint(matcher, self._vocabulary.vocabulary_size, self._ends)
         return None
 
-    def _compile(self, kind: str, grammar: str) -> LLMatcher:
+    def _compile(self, kind: str, text: str) -> LLMatcher:
         from llguidance import LLMatcher
 
-        matcher = LLMatcher(self._read_vocabulary(), grammar, log_level=0, limits=_limits())
+        grammar = _guidance_grammar(kind, text)
+        if not _harmless(kind, text):
+            self._trials.require(kind, grammar)
+        matcher = LLMatcher(self._read_vocabulary(), grammar, log_level=0, limits=limits())
         if matcher.is_error():
-            raise GrammarError(
-                f"a {kind} that can be compiled",
-                _shown(matcher.get_error()),
-                "Correct or simplify it.",
-            )
+            raise uncompiled(kind, matcher.get_error())
         warnings = matcher.get_grammar_warnings()
         if warnings:
             raise GrammarError(
-                f"a {kind} of which nothing is ignored", _shown(warnings[0]), "Leave that out."
+                f"a {kind} of which nothing is ignored", shown(warnings[0]), "Leave that out."
             )
         return matcher
 
@@ -161,14 +162,6 @@ class Grammars:
             return self._tokenizer
 
 
-def _limits() -> LLParserLimits:
-    """llguidance's own limits on work per compilation (20 ms) and per mask (14 ms); a tenth of its
-    lexer states, of 1 to 2 kB each."""
-    from llguidance import LLParserLimits
-
-    return LLParserLimits(max_lexer_states=25_000, verbose_errors=False)
-
-
 def _guidance_grammar(kind: str, text: str) -> str:
     """A checked text in the JSON form that llguidance compiles."""
     from llguidance import LLMatcher
@@ -179,6 +172,13 @@ def _guidance_grammar(kind: str, text: str) -> str:
     if kind == "regular expression":
         return LLMatcher.grammar_from_regex(check_regex(text))
     return json.dumps({"grammars": [{"lark_grammar": check_grammar(text)}]})
+
+
+def _harmless(kind: str, text: str) -> bool:
+    """Whether a checked text is compiled in bounded time, whatever it says."""
+    if kind == "JSON schema":
+        return is_plain(text)
+    return kind == "regular expression" and len(text) <= MOST_UNTRIED_REGEX
 
 
 def _defaults(schema: str) -> JsonCompileOptions:
@@ -262,7 +262,7 @@ class GuidedConstraint:
         return twin
 
     def _failure(self, found: str = "none") -> GrammarError:
-        reason = _shown(self._matcher.get_error()) or found
+        reason = shown(self._matcher.get_error()) or found
         return GrammarError(
             "a token that continues the output as its grammar demands",
             reason,
@@ -288,9 +288,3 @@ def _walk(matcher: LLMatcher, tokens: Sequence[int], parents: Sequence[int]) -> 
             kept.append(node)
             left += children.get(node, [])[::-1]
     return sorted(kept)
-
-
-def _shown(message: str) -> str:
-    """The beginning of a message of llguidance, on one line."""
-    text = " ".join(message.split())
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 3]}..."

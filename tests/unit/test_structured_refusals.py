@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from string import ascii_lowercase
 from time import perf_counter
 from typing import Any
 
@@ -52,14 +54,41 @@ def deep(text: str, depth: int, inner: str, end: str) -> str:
     return text * depth + inner + end * depth
 
 
+def chain(length: int) -> dict[str, Any]:
+    links = {
+        f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}, {"type": "object"}]}
+        for i in range(length)
+    }
+    return {"$defs": {**links, f"a{length}": {}}, "$ref": "#/$defs/a0"}
+
+
 HOSTILE: dict[str, dict[str, Any]] = {
     "deep schema": {"json_schema": deep('{"items":', 10_000, "{}", "}")},
     "less deep schema": {"json_schema": deep('{"items":', 100, "{}", "}")},
     "large schema": {"json_schema": {"enum": [f"value {i}" for i in range(80_000)]}},
+    "chain of references": {"json_schema": chain(10_000)},
+    "patterns that all must hold": {
+        "json_schema": {
+            "allOf": [{"type": "string", "pattern": f".*{c}.*"} for c in ascii_lowercase]
+        }
+    },
+    "many pattern properties": {
+        "json_schema": {"patternProperties": {f"^{'ab' * i}.*c{i}$": {} for i in range(200)}}
+    },
+    "multiples of a large number": {"json_schema": {"type": "integer", "multipleOf": 1000003}},
+    "exponential alternatives": {
+        "json_schema": {
+            "allOf": [
+                {"anyOf": [{"properties": {f"{c}{i}": {"type": "null"}}} for i in range(2)]}
+                for c in ascii_lowercase
+            ]
+        }
+    },
     "deep regular expression": {"regex": deep("(", 100_000, "a", ")")},
-    "repeated repetition": {"regex": "((a{1,1000}){1,1000}){1,1000}"},
-    "exponential automaton": {"regex": "(a|b)*a(a|b){400}c"},
     "deep grammar": {"grammar": "start: " + deep("(", 100_000, '"a"', ")")},
+    "patterns that hold and do not": {
+        "grammar": "start: A\nA: " + " & ".join(f"/.*{c}.*/" for c in ascii_lowercase) + "\n"
+    },
 }
 
 
@@ -67,8 +96,27 @@ HOSTILE: dict[str, dict[str, Any]] = {
 def test_hostile_grammars_are_refused_soon(name: str) -> None:
     start = perf_counter()
     with pytest.raises(GrammarError):
-        decode(sampler(json_grammars().constraint(SamplingOptions(**HOSTILE[name])), 1))
-    assert perf_counter() - start < 5
+        json_grammars().constraint(SamplingOptions(**HOSTILE[name]))
+    assert perf_counter() - start < 60
+
+
+COSTLY: dict[str, dict[str, Any]] = {
+    "repeated repetition": {"regex": "((a{1,1000}){1,1000}){1,1000}"},
+    "exponential automaton": {"regex": "(a|b)*a(a|b){400}c"},
+    "ambiguous grammar": {"grammar": 'start: s\ns: s s | "a" | "b" |\n'},
+    "many alternatives": {
+        "json_schema": {"anyOf": [{"properties": {f"a{i}": {"const": i}}} for i in range(300)]}
+    },
+}
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_costly_grammars_go_on_or_end_in_an_error(name: str) -> None:
+    start = perf_counter()
+    state = sampler(json_grammars().constraint(SamplingOptions(**COSTLY[name])), 1)
+    with contextlib.suppress(GrammarError):
+        decode(state)
+    assert perf_counter() - start < 60
 
 
 def test_options_that_contradict() -> None:
