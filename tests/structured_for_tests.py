@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,20 @@ ENDS = ("<end>", "<stop>")
 WORDS = ('{"', '":', '": ', '"}', '",', ', "', "name", "age", "tags", "true", "false", "null")
 MORE_WORDS = ("red", "green", "blue", "  ", "\n", "[]", "{}", "}}", "\\u00e9", "nam", "tag", "10")
 CHARACTERS = '{}[]":, abcdefghijklmnopqrstuvwxyz0123456789.-+eE\\/_Ü'
+
+
+class ByteDecoder:
+    """Text of any bytes; those that are not UTF-8 become U+FFFD."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._pieces = pieces
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token_id: int, /) -> str:
+        return self._decoder.decode(self._pieces[token_id])
+
+    def flush(self) -> str:
+        return self._decoder.decode(b"", final=True)
 
 
 class JsonTokenizer(FakeTokenizer):
@@ -61,6 +76,9 @@ class JsonTokenizer(FakeTokenizer):
             ids.append(token)
             data = data[size:]
         return ids
+
+    def stream(self) -> ByteDecoder:  # type: ignore[override]
+        return ByteDecoder(self.pieces)
 
     def text(self, ids: Sequence[int]) -> str:
         return b"".join(self.pieces[i] for i in ids if i not in self.end_ids).decode()

@@ -92,7 +92,7 @@ def test_output_equals_plain_decoding(
         assert found.statistics.complete == expected.statistics.complete
         check_counts(found)
     if name in ("scripted", "trees with the truth"):
-        assert sum(output.statistics.accepted for output in drafted) > LENGTH
+        assert sum(output.statistics.accepted for output in drafted) > LENGTH / 2
 
 
 def test_dictated_tokens_are_accepted_and_save_passes() -> None:

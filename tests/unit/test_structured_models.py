@@ -24,6 +24,7 @@ ANSWER = {
     "type": "object",
     "properties": {"answer": {"enum": ["yes", "no"]}},
     "required": ["answer"],
+    "additionalProperties": False,
 }
 
 
