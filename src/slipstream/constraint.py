@@ -79,9 +79,14 @@ def masked(row: NDArray[np.float32], mask: Mask) -> NDArray[np.float32]:
                 "Use another model or grammar.",
             )
         mask = padded
-    if np.count_nonzero(mask) > mask.size // 8:
+    if is_wide(mask):
         return np.where(mask, row, np.float32(-np.inf))
     allowed = np.flatnonzero(mask)
     result = np.full(row.size, -np.inf, np.float32)
     result[allowed] = row[allowed]
     return result
+
+
+def is_wide(mask: Mask) -> bool:
+    """Whether so many ids are allowed that the others are the exception, as within a text."""
+    return np.count_nonzero(mask) > mask.size // 8

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.constraint import Constraint, masked
+from slipstream.constraint import Constraint, is_wide, masked
 from slipstream.dispatch.select import backed_level
 from slipstream.errors import BackendError
 from slipstream.noise import GUMBEL_SPREAD, gumbel
@@ -168,7 +168,7 @@ class SamplerState:
         constraint: the grammar of the output; moved along with the state.
 
     Attributes:
-        take_forced: whether the only id a grammar allows is taken undrawn; off in the slow twin.
+        shortcuts: find a token under a grammar without masking where possible; tests forbid it.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class SamplerState:
         self.index = 0
         self.primitives = primitives or default_primitives()
         self.constraint = constraint
-        self.take_forced = True
+        self.shortcuts = True
         self._window = self._recent(prompt)
         self._bias_ids = np.array(list(options.logit_bias), np.int64)
         self._bias = np.array(list(options.logit_bias.values()), np.float32)
@@ -240,7 +240,7 @@ class SamplerState:
             bad = int(np.argmin(np.isfinite(row)))
             found = f"{row[bad]} for token {bad}"
             raise BackendError("finite logits", found, "The model file may be damaged.")
-        token = self._forced()
+        token = self._quickly(row) if self.constraint is not None and self.shortcuts else None
         if token is None:
             token = self._choose(self._adjusted(row))
         if self.options.logprobs is None:
@@ -249,9 +249,22 @@ class SamplerState:
         top = self._top(row, self.options.logprobs, total)
         return Sampled(token, float(row[token]) - total, top)
 
-    def _forced(self) -> int | None:
-        constraint = self.constraint if self.take_forced else None
-        return None if constraint is None else constraint.only()
+    def _quickly(self, row: Row) -> int | None:
+        """The only id allowed, or the one that would be drawn from all if it is allowed.
+
+        Without filters the best of all ids is the best of the allowed ones, if it is one of them.
+        """
+        assert self.constraint is not None
+        only = self.constraint.only()
+        options = self.options
+        filtered = options.top_k > 0 or options.top_p < 1.0 or options.min_p > 0.0
+        if only is not None or (filtered and options.temperature > 0.0):
+            return only
+        mask = self.constraint.mask()
+        if not is_wide(mask):
+            return None
+        token = self._choose(self._biased(row))
+        return token if token < mask.size and mask[token] else None
 
     def _choose(self, row: Row) -> int:
         options = self.options
@@ -296,6 +309,6 @@ class SamplerState:
         constraint = None if self.constraint is None else self.constraint.fork()
         twin = SamplerState(self.options, (), self.seed, self.primitives, constraint)
         twin.index = self.index
-        twin.take_forced = self.take_forced
+        twin.shortcuts = self.shortcuts
         twin._window = list(self._window)
         return twin
