@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -89,4 +89,22 @@ def masked(row: NDArray[np.float32], mask: Mask) -> NDArray[np.float32]:
 
 def is_wide(mask: Mask) -> bool:
     """Whether so many ids are allowed that the others are the exception, as within a text."""
-    return np.count_nonzero(mask) > mask.size // 8
+    return bool(np.count_nonzero(mask) > mask.size // 8)
+
+
+def quick_token(constraint: Constraint, choose: Callable[[], int] | None) -> int | None:
+    """The token under a constraint, where it can be found without masking the row.
+
+    It is the only id allowed; or the best of all ids, if that one is allowed.
+
+    Args:
+        choose: the best id whatever the mask; None where a filter asks which ids are allowed.
+    """
+    only = constraint.only()
+    if only is not None or choose is None:
+        return only
+    mask = constraint.mask()
+    if not is_wide(mask):
+        return None
+    token = choose()
+    return token if token < mask.size and mask[token] else None

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.constraint import Constraint, is_wide, masked
+from slipstream.constraint import Constraint, masked, quick_token
 from slipstream.dispatch.select import backed_level
 from slipstream.errors import BackendError
 from slipstream.noise import GUMBEL_SPREAD, gumbel
@@ -240,7 +240,7 @@ class SamplerState:
             bad = int(np.argmin(np.isfinite(row)))
             found = f"{row[bad]} for token {bad}"
             raise BackendError("finite logits", found, "The model file may be damaged.")
-        token = self._quickly(row) if self.constraint is not None and self.shortcuts else None
+        token = self._quick(row)
         if token is None:
             token = self._choose(self._adjusted(row))
         if self.options.logprobs is None:
@@ -249,22 +249,15 @@ class SamplerState:
         top = self._top(row, self.options.logprobs, total)
         return Sampled(token, float(row[token]) - total, top)
 
-    def _quickly(self, row: Row) -> int | None:
-        """The only id allowed, or the one that would be drawn from all if it is allowed.
-
-        Without filters the best of all ids is the best of the allowed ones, if it is one of them.
-        """
-        assert self.constraint is not None
-        only = self.constraint.only()
+    def _quick(self, row: Row) -> int | None:
         options = self.options
-        filtered = options.top_k > 0 or options.top_p < 1.0 or options.min_p > 0.0
-        if only is not None or (filtered and options.temperature > 0.0):
-            return only
-        mask = self.constraint.mask()
-        if not is_wide(mask):
+        if self.constraint is None or not self.shortcuts:
             return None
-        token = self._choose(self._biased(row))
-        return token if token < mask.size and mask[token] else None
+        filtered = options.top_k > 0 or options.top_p < 1.0 or options.min_p > 0.0
+        filtered = filtered and options.temperature > 0.0
+        return quick_token(
+            self.constraint, None if filtered else lambda: self._choose(self._biased(row))
+        )
 
     def _choose(self, row: Row) -> int:
         options = self.options
