@@ -32,6 +32,7 @@ from slipstream.errors import SlipstreamError
 from slipstream.keywords import speculation_with, spread
 from slipstream.loading import load_model, trace_header
 from slipstream.options import (
+    GRAMMARS,
     EngineOptions,
     ModelOptions,
     SamplingOptions,
@@ -39,6 +40,7 @@ from slipstream.options import (
     from_mapping,
 )
 from slipstream.pieces import Completion, Piece, completion_of, piece_of
+from slipstream.structured import Grammars
 from slipstream.verify.matching import Matching
 
 __all__ = ["Completion", "Model", "Piece"]
@@ -129,7 +131,7 @@ class Model:
         ids = (
             self.tokenizer.encode(prompt, parse_special=True) if isinstance(prompt, str) else prompt
         )
-        return self._pieces(Request(ids, sampling, session=session), key)
+        return self._pieces(self._request(ids, sampling, session), key)
 
     async def generate_async(self, prompt: Prompt, **keywords: Any) -> AsyncIterator[Piece]:
         """As ``generate``; each step runs in a worker thread."""
@@ -176,7 +178,8 @@ class Model:
     ) -> Iterator[Piece]:
         """As ``chat``, piece by piece."""
         sampling, key = self._options(keywords, drafters)
-        return self._pieces(Request(self.chat_ids(messages), sampling, session=session), key)
+        request = self._request(self.chat_ids(messages), sampling, session)
+        return self._pieces(request, key)
 
     def chat_ids(self, messages: Sequence[Message]) -> list[int]:
         """The prompt of a conversation, ready for a reply; errors as ``chat``."""
@@ -185,6 +188,17 @@ class Model:
     @cached_property
     def template(self) -> ChatTemplate:
         return ChatTemplate.from_metadata(self.loaded.file.metadata, self.tokenizer)
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        """Compiles what ``json_schema``, ``grammar`` and ``regex`` demand of an output."""
+        return Grammars(self.tokenizer)
+
+    def _request(self, ids: Sequence[int], sampling: SamplingOptions, session: str) -> Request:
+        if not any(getattr(sampling, name) is not None for name in GRAMMARS):
+            return Request(ids, sampling, session=session)
+        constraint = self.grammars.constraint(sampling)
+        return Request(ids, sampling, session=session, constraint=constraint)
 
     def remembered(self) -> dict[str, dict[str, Pool]]:
         """Drafter -> scope (``session NAME``, ``request N`` or ``all``) -> what it learned there.

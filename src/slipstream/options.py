@@ -9,6 +9,7 @@ built, so code that receives one need not check it again.
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -20,6 +21,7 @@ from slipstream.errors import OptionError
 from slipstream.option_fields import OptionInfo, describe, from_mapping, validate
 
 __all__ = [
+    "GRAMMARS",
     "METHODS",
     "DraftScope",
     "EngineOptions",
@@ -189,9 +191,48 @@ class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
         | None
     ) = None
     ignore_eos: Annotated[bool, _option("go on after an end-of-sequence token")] = False
+    json_schema: (
+        Annotated[str, _option("JSON schema that the output is a document of", min_length=1)] | None
+    ) = None
+    grammar: (
+        Annotated[
+            str, _option("grammar of the output, in llguidance's variant of Lark", min_length=1)
+        ]
+        | None
+    ) = None
+    regex: (
+        Annotated[str, _option("regular expression that the whole output matches", min_length=1)]
+        | None
+    ) = None
 
     def __post_init__(self) -> None:
+        schema: object = self.json_schema
+        if isinstance(schema, dict | bool):
+            msgspec.structs.force_setattr(self, "json_schema", _as_json(schema))
         validate(self)
+        given = [f"`{name}`" for name in GRAMMARS if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise OptionError("one grammar of the output", " and ".join(given), "Leave one out.")
+        if given and self.ignore_eos:
+            raise OptionError(
+                f"no `ignore_eos` with {given[0]}: the output ends where its grammar does",
+                "both",
+                "Leave out `ignore_eos`.",
+            )
+
+
+# The options of ``SamplingOptions`` that say what an output must look like; at most one is given.
+GRAMMARS = ("json_schema", "grammar", "regex")
+
+
+def _as_json(schema: Any) -> str:
+    """Python's form of a JSON schema as text."""
+    try:
+        return json.dumps(schema, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise OptionError(
+            "`json_schema` to be JSON", f"{error}", "Use dictionaries, lists, texts and numbers."
+        ) from None
 
 
 class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):

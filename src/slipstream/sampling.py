@@ -1,10 +1,11 @@
 """Logits to a token, with randomness that depends only on seed, index and token id.
 
-The chain, in order: logit bias, repetition / frequency / presence penalties, top-k, top-p, min-p,
-temperature, Gumbel-argmax. The three filters look at the distribution at temperature 1. Token
+The chain, in order: logit bias, repetition / frequency / presence penalties, the mask of a grammar,
+top-k, top-p, min-p, temperature, Gumbel-argmax. The three filters look at the distribution of the
+allowed ids at temperature 1. Where a grammar allows one id alone, it is taken undrawn. Token
 ``i`` of an output is ``argmax(logit / T + g(seed, i, token id))`` over the candidates they leave,
 ties to the lowest id, so a row is sampled alike whether it was drafted or not. Temperature 0 is
-the argmax of the logits after bias and penalties.
+the argmax of the allowed logits after bias and penalties.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.constraint import Constraint, masked, quick_token
 from slipstream.dispatch.select import backed_level
 from slipstream.errors import BackendError
 from slipstream.noise import GUMBEL_SPREAD, gumbel
@@ -163,6 +165,10 @@ class SamplerState:
         prompt: token ids before the first emitted one (the penalty window reaches into them).
         seed: noise key, 0 <= seed < 2^64.
         primitives: those of the backend's level; default: ``default_primitives()``.
+        constraint: the grammar of the output; moved along with the state.
+
+    Attributes:
+        shortcuts: find a token under a grammar without masking where possible; tests forbid it.
     """
 
     def __init__(
@@ -171,11 +177,14 @@ class SamplerState:
         prompt: Sequence[int],
         seed: int,
         primitives: Primitives | None = None,
+        constraint: Constraint | None = None,
     ) -> None:
         self.options = options
         self.seed = seed
         self.index = 0
         self.primitives = primitives or default_primitives()
+        self.constraint = constraint
+        self.shortcuts = True
         self._window = self._recent(prompt)
         self._bias_ids = np.array(list(options.logit_bias), np.int64)
         self._bias = np.array(list(options.logit_bias.values()), np.float32)
@@ -190,7 +199,11 @@ class SamplerState:
         return not neutral or options.frequency_penalty != 0.0 or options.presence_penalty != 0.0
 
     def _adjusted(self, row: Row) -> Row:
-        """The row after bias and penalties: a copy, or the row itself when neither applies."""
+        """The row after bias, penalties and mask: a copy, or the row itself where none applies."""
+        row = self._biased(row)
+        return row if self.constraint is None else masked(row, self.constraint.mask())
+
+    def _biased(self, row: Row) -> Row:
         penalised = bool(self._window) and self._penalised()
         if not penalised and not self._bias_ids.size:
             return row
@@ -219,6 +232,7 @@ class SamplerState:
 
         Raises:
             BackendError: the row is not finite.
+            GrammarError: see ``Constraint.mask``.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             suspicious = not np.isfinite(np.sum(row))  # a sum of large numbers may overflow
@@ -226,12 +240,24 @@ class SamplerState:
             bad = int(np.argmin(np.isfinite(row)))
             found = f"{row[bad]} for token {bad}"
             raise BackendError("finite logits", found, "The model file may be damaged.")
-        token = self._choose(self._adjusted(row))
+        token = self._quick(row)
+        if token is None:
+            token = self._choose(self._adjusted(row))
         if self.options.logprobs is None:
             return Sampled(token)
         total = self.primitives.log_sum_exp(row)
         top = self._top(row, self.options.logprobs, total)
         return Sampled(token, float(row[token]) - total, top)
+
+    def _quick(self, row: Row) -> int | None:
+        options = self.options
+        if self.constraint is None or not self.shortcuts:
+            return None
+        filtered = options.top_k > 0 or options.top_p < 1.0 or options.min_p > 0.0
+        filtered = filtered and options.temperature > 0.0
+        return quick_token(
+            self.constraint, None if filtered else lambda: self._choose(self._biased(row))
+        )
 
     def _choose(self, row: Row) -> int:
         options = self.options
@@ -258,8 +284,14 @@ class SamplerState:
         return tuple((int(i), float(row[i]) - total) for i in order)
 
     def advance(self, token: int) -> None:
-        """``token`` was emitted: the next index, and the penalty window moves."""
+        """``token`` was emitted: the next index; penalty window and grammar move.
+
+        Raises:
+            GrammarError: the grammar forbids it.
+        """
         self.index += 1
+        if self.constraint is not None:
+            self.constraint.advance(token)
         if self.options.penalty_window != 0:
             self._window.append(token)
             if 0 < self.options.penalty_window < len(self._window):
@@ -267,7 +299,9 @@ class SamplerState:
 
     def fork(self) -> SamplerState:
         """An independent state with the same future."""
-        twin = SamplerState(self.options, (), self.seed, self.primitives)
+        constraint = None if self.constraint is None else self.constraint.fork()
+        twin = SamplerState(self.options, (), self.seed, self.primitives, constraint)
         twin.index = self.index
+        twin.shortcuts = self.shortcuts
         twin._window = list(self._window)
         return twin

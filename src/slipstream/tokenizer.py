@@ -52,7 +52,12 @@ class Tokenizer:
         return self._vocabulary.digest
 
     def encode(
-        self, text: str, *, add_special: bool = True, parse_special: bool = False
+        self,
+        text: str,
+        *,
+        add_special: bool = True,
+        parse_special: bool = False,
+        continues: bool = False,
     ) -> list[int]:
         """Ids of a text.
 
@@ -60,6 +65,7 @@ class Tokenizer:
             text: any text; NUL characters are ordinary.
             add_special: put BOS before and EOS after it, where the vocabulary asks for them.
             parse_special: find control tokens in it, not only user-defined ones.
+            continues: it follows other text, so no space is put before it.
 
         Raises:
             TokenizerError: the text holds a lone surrogate or a character that the vocabulary
@@ -69,11 +75,10 @@ class Tokenizer:
         before = [self.bos_id] if add_special and self.add_bos and self.bos_id is not None else []
         after = [self.eos_id] if add_special and self.add_eos and self.eos_id is not None else []
         special = self._all_special if parse_special else self._user_defined
-        return before + self._encode_parts(special, text) + after
+        return before + self._encode_parts(special, text, not continues) + after
 
-    def _encode_parts(self, special: SpecialTokens, text: str) -> list[int]:
+    def _encode_parts(self, special: SpecialTokens, text: str, after_special: bool) -> list[int]:
         ids: list[int] = []
-        after_special = True
         for part in special.split(text):
             if isinstance(part, int):
                 ids.append(part)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from slipstream import plugin_names
+from slipstream.cli.text_files import read_text, schema_text
 from slipstream.errors import OptionError
 from slipstream.options import (
     OptionInfo,
@@ -24,10 +25,13 @@ from slipstream.options import (
 Options = TypeVar("Options", bound=msgspec.Struct)
 
 # Spellings of design.md section 7 beside the option's own name and llama.cpp's.
-_SHORT = {"max_tokens": "-n", "context": "-c", "threads": "-t"}
+_SHORT = {"max_tokens": "-n", "context": "-c", "threads": "-t", "json_schema": "-j"}
 _FLAG_NAMES = {"type": "spec"}
 # Options that llama.cpp splits in two flags, which must be equal here.
 _HALVES = {"kv_type": (("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v"))}
+# Options whose text may stand in a file, and llama.cpp's flags that name the file.
+_FILES = {"json_schema": ("-jf", "--json-schema-file"), "grammar": ("--grammar-file",)}
+_MOST_GRAMMAR_BYTES = 1 << 20
 _VALUE_NAMES = {int: "N", float: "X", str: "TEXT", tuple: "TEXT", dict: "ID=X"}
 _CONVERSIONS: dict[type, Callable[[str], Any]] = {int: int, float: float}
 
@@ -53,6 +57,7 @@ def add_flags(
                 default = changed.get(option.name, option.default)
                 _add_flag(group, replace(option, default=default))
                 _add_halves(group, option)
+                _add_file(group, option)
     parser.set_defaults(**changed)
 
 
@@ -69,10 +74,11 @@ def options(
     Raises:
         OptionError: a value of another type or out of bounds, or an option that nothing reads, in
             terms of the flag.
+        RequestError: a file that an option names cannot be read.
     """
     given: dict[str, Any] = {}
     for option in describe(struct):
-        value = _given(option, arguments)
+        value = _text_of(option, _given(option, arguments), arguments)
         if value is not None:
             given[option.name] = _value(option, value)
             _check_choice(option, given[option.name])
@@ -104,6 +110,20 @@ def _given(option: OptionInfo, arguments: argparse.Namespace) -> Any:
             f"Use `{_long(option.name)}`: keys and values are kept alike.",
         )
     return halves[0]
+
+
+def _text_of(option: OptionInfo, value: Any, arguments: argparse.Namespace) -> Any:
+    """The value, or what the file holds that stands for it."""
+    if option.name not in _FILES:
+        return value
+    flag = _FILES[option.name][-1]
+    name = getattr(arguments, flag, None)
+    if name is None:
+        schema = value is not None and option.name == "json_schema"
+        return schema_text(value, _MOST_GRAMMAR_BYTES) if schema else value
+    if value is not None:
+        raise OptionError(f"`{_long(option.name)}` or `{flag}`", "both", "Leave one out.")
+    return read_text(name, option.name.replace("_", " "), _MOST_GRAMMAR_BYTES)
 
 
 def _check_choice(option: OptionInfo, value: Any) -> None:
@@ -146,11 +166,20 @@ def _add_halves(group: Any, option: OptionInfo) -> None:
         group.add_argument(*names, dest=names[0], metavar=_value_name(option), help=help_text)
 
 
+def _add_file(group: Any, option: OptionInfo) -> None:
+    if option.name in _FILES:
+        names = _FILES[option.name]
+        help_text = f"file of {_long(option.name)}"
+        group.add_argument(*names, dest=names[-1], metavar="FILE", help=help_text)
+
+
 def _long(name: str) -> str:
     return "--" + _FLAG_NAMES.get(name, name).replace("_", "-")
 
 
 def _value_name(option: OptionInfo) -> str:
+    if option.name == "json_schema":
+        return "FILE|JSON"
     if option.choices and option.type is str:
         return "{" + ",".join(option.choices) + "}"
     return "NAME,.." if option.choices else _VALUE_NAMES[option.type]

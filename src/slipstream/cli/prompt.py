@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 
+from slipstream.cli.text_files import read_text
 from slipstream.errors import RequestError
 
 MOST_BYTES = 64 << 20
@@ -32,23 +31,6 @@ def read_prompt(arguments: argparse.Namespace) -> str:
         found = "several" if texts or files else "none"
         raise RequestError(_SOURCES, found, "Give exactly one of them.")
     if files or texts == ["-"]:
-        return _read(files[0] if files else "-")
+        name = files[0] if files else "-"
+        return read_text(name, "prompt", MOST_BYTES).removesuffix("\n")
     return str(texts[0])
-
-
-def _read(name: str) -> str:
-    try:
-        if name == "-":
-            data = sys.stdin.buffer.read(MOST_BYTES + 1)
-        else:
-            with Path(name).open("rb") as stream:
-                data = stream.read(MOST_BYTES + 1)
-    except OSError as problem:
-        reason = problem.strerror or "unreadable"
-        raise RequestError("a readable prompt file", f"{name}: {reason}", "Check it.") from None
-    if len(data) > MOST_BYTES:
-        raise RequestError("a prompt of at most 64 MiB", "more", "Shorten it.")
-    try:
-        return data.decode().removesuffix("\n")
-    except UnicodeDecodeError as problem:
-        raise RequestError("UTF-8 text", str(problem), "Convert the file to UTF-8.") from None

@@ -79,6 +79,8 @@ def statistics_lines(last: Piece, *, drawn: bool) -> list[str]:
         f"drafts not verified: {count} ({reason})"
         for reason, count in statistics.rejected_drafts.items()
     ]
+    if statistics.complete is False:
+        lines.append(f"not a complete document: it ended early ({last.finish_reason})")
     return [*lines, f"seed {statistics.seed} (drawn)"] if drawn else lines
 
 

@@ -11,6 +11,7 @@ from slipstream.engine.statistics import Statistics
 from slipstream.engine.text import Detokenizer, TextStream
 from slipstream.errors import ContextFullError, OptionError, RequestError
 from slipstream.noise import draw_seed
+from slipstream.options import GRAMMARS
 from slipstream.sampling import Primitives, SamplerState
 
 SEED_MASK = (1 << 64) - 1
@@ -30,10 +31,12 @@ def prepare(
     """The state of a new sequence.
 
     Raises:
-        RequestError: an empty prompt, one with unknown token ids, or no name of a session.
+        RequestError: an empty prompt, one with unknown token ids, no name of a session, or a
+            grammar not compiled.
         OptionError: a logit bias for an unknown token id.
         ContextFullError: the prompt leaves no room to generate.
     """
+    _check_grammar(request)
     tokens = _token_ids(request.prompt)
     _check_session(request.session)
     sampling = request.sampling
@@ -47,17 +50,27 @@ def prepare(
     limit = context if sampling.max_tokens < 0 else len(tokens) + sampling.max_tokens
     seed = draw_seed() if sampling.seed is None else sampling.seed
     seed = (seed + request.choice) & SEED_MASK
+    constraint = None if request.constraint is None else request.constraint.fork()
     return SequenceState(
         id=identity,
         tokens=tokens,
         prompt_tokens=len(tokens),
         limit=min(limit, context),
         ends=() if sampling.ignore_eos else tuple(tokenizer.end_ids),
-        sampler=SamplerState(sampling, tokens, seed, primitives),
+        sampler=SamplerState(sampling, tokens, seed, primitives, constraint),
         text=TextStream(tokenizer.stream(), sampling.stop),
         statistics=Statistics(len(tokens), seed, now),
         session=request.session,
     )
+
+
+def _check_grammar(request: Request) -> None:
+    """A grammar among the options must not be lost on the way."""
+    wanted = [name for name in GRAMMARS if getattr(request.sampling, name) is not None]
+    if wanted and request.constraint is None:
+        raise RequestError(
+            f"the constraint that `{wanted[0]}` compiles to", "none", "Use `Grammars.constraint`."
+        )
 
 
 def _token_ids(prompt: Sequence[int]) -> list[int]:

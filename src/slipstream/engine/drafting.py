@@ -14,10 +14,13 @@ from slipstream.drafters.base import (
     TargetPass,
 )
 from slipstream.engine.controller import Controller, Proposal, Room
-from slipstream.engine.drafts import checked
+from slipstream.engine.drafts import admitted, checked
 from slipstream.engine.sequence import SequenceState
 from slipstream.errors import BackendError, PairingError, SlipstreamError
 from slipstream.graph import Graph
+
+GRAMMAR = "grammar"
+"""Name, as a drafting method, of the tokens that a sequence's grammar dictates."""
 
 
 class Drafting:
@@ -29,10 +32,15 @@ class Drafting:
         drafters: in order of precedence.
         vocabulary: number of token ids of the target.
         clock: seconds.
+        fast_forward: whether tokens that a grammar dictates are proposed, before all drafters.
     """
 
     def __init__(
-        self, drafters: Sequence[Drafter], vocabulary: int, clock: Callable[[], float]
+        self,
+        drafters: Sequence[Drafter],
+        vocabulary: int,
+        clock: Callable[[], float],
+        fast_forward: bool = True,
     ) -> None:
         self.drafters = tuple(drafters)
         self.vocabulary = vocabulary
@@ -43,10 +51,15 @@ class Drafting:
             target_embedding=any(drafter.needs.target_embedding for drafter in self.drafters),
         )
         self._clock = clock
+        self._fast_forward = fast_forward
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(drafter.name for drafter in self.drafters)
+    def names(self, sequence: SequenceState) -> tuple[str, ...]:
+        """The methods at work for a sequence."""
+        first = (GRAMMAR,) if self._forces(sequence) else ()
+        return first + tuple(drafter.name for drafter in self.drafters)
+
+    def _forces(self, sequence: SequenceState) -> bool:
+        return self._fast_forward and sequence.sampler.constraint is not None
 
     def open(self, sequence: SequenceState) -> None:
         sequence.statistics.warm = any(
@@ -67,7 +80,7 @@ class Drafting:
         self, sequences: Sequence[SequenceState], rooms: Sequence[Room], controller: Controller
     ) -> list[tuple[Proposal, ...]]:
         """The proposals for each sequence, of the drafters that the controller asks."""
-        held: list[tuple[Proposal, ...]] = [() for _ in sequences]
+        held = self._dictated(sequences, rooms, controller)
         for drafter in self.drafters:
             caps = controller.plan(drafter.name, rooms, held)
             asked = [
@@ -81,6 +94,22 @@ class Drafting:
             elapsed = self._clock() - start
             for place, draft in zip(asked, drafts, strict=True):
                 held[place] += (Proposal(drafter.name, caps[place], draft, elapsed, len(asked)),)
+        return held
+
+    def _dictated(
+        self, sequences: Sequence[SequenceState], rooms: Sequence[Room], controller: Controller
+    ) -> list[tuple[Proposal, ...]]:
+        """Per sequence, the proposal of its grammar; nothing where it has none."""
+        held: list[tuple[Proposal, ...]] = [() for _ in sequences]
+        asked = [place for place, sequence in enumerate(sequences) if self._forces(sequence)]
+        if not asked:
+            return held
+        caps = controller.plan(GRAMMAR, [rooms[place] for place in asked], [()] * len(asked))
+        for place, cap in zip(asked, caps, strict=True):
+            if cap > 0:
+                start = self._clock()
+                draft = _forced(sequences[place], cap)
+                held[place] = (Proposal(GRAMMAR, cap, draft, self._clock() - start),)
         return held
 
     def _ask(
@@ -102,6 +131,8 @@ class Drafting:
 
     def _checked(self, drafter: Drafter, sequence: SequenceState, draft: Draft) -> Draft:
         found, fault = checked(draft, self.vocabulary, drafter.name)
+        if fault is None:
+            found, fault = admitted(found, sequence.sampler.constraint)
         if fault is not None:
             _count(sequence, fault)
         return found
@@ -209,6 +240,13 @@ def require_outputs(drafters: Sequence[Drafter], graph: Graph) -> None:
                 f"`{unknown[0]}`",
                 "Ask for one of these; logits come with `needs.logits`.",
             )
+
+
+def _forced(sequence: SequenceState, most: int) -> Draft:
+    """Tokens that are certain, unless the grammar's mask cuts the text otherwise."""
+    assert sequence.sampler.constraint is not None
+    tokens = sequence.sampler.constraint.forced(most)
+    return Draft.chain(tokens, GRAMMAR, [1.0] * len(tokens))
 
 
 def _request(sequence: SequenceState, cap: int, room: Room) -> DraftRequest:

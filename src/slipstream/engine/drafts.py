@@ -7,6 +7,7 @@ from operator import index
 
 import numpy as np
 
+from slipstream.constraint import Constraint
 from slipstream.drafters.base import ROOT, Distribution, Draft
 
 MOST_NODES = 1024  # llama.cpp's bound on the length of a draft
@@ -87,3 +88,22 @@ def checked(draft: Draft, vocabulary: int, method: str) -> tuple[Draft, str | No
         return Draft(), fault
     methods = (method,) * len(tokens)
     return Draft(tokens, parents, methods, draft.probabilities, draft.distributions), None
+
+
+def admitted(draft: Draft, constraint: Constraint | None) -> tuple[Draft, str | None]:
+    """The draft without what a sequence's grammar forbids, and a reason if it lost anything.
+
+    A forbidden node that was drawn from a distribution stays: rejection sampling has to see it
+    rejected, for leaving it out because of its token would bias the output.
+    """
+    if constraint is None or not len(draft):
+        return draft, None
+    allowed = set(constraint.admitted(draft.tokens, draft.parents))
+    drawn = draft.distributions or (None,) * len(draft)
+    nodes: dict[int, None] = {}
+    for node, parent in enumerate(draft.parents):
+        if node in allowed or (drawn[node] is not None and (parent == ROOT or parent in nodes)):
+            nodes[node] = None
+    if len(nodes) == len(draft):
+        return draft, None
+    return draft.kept(list(nodes)), "the grammar forbids a drafted token"

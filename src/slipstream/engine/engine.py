@@ -54,6 +54,7 @@ class Engine:
         scope: the widest scope in which drafters may learn.
         clock: seconds; injected by tests.
         primitives: sampling primitives, forced by tests.
+        fast_forward: whether tokens that a grammar dictates are drafted.
     """
 
     def __init__(
@@ -74,13 +75,14 @@ class Engine:
         scope: DraftScope = "session",
         clock: Callable[[], float] = time.perf_counter,
         primitives: Primitives | None = None,
+        fast_forward: bool = True,
     ) -> None:
         self.program = program
         self.verifier = verifier
         self.context = context
         self.controller = controller or DoublingController()
         self.scheduler = Scheduler(options or EngineOptions(), queue, places)
-        self.drafting = Drafting(drafters, program.graph.vocabulary, clock)
+        self.drafting = Drafting(drafters, program.graph.vocabulary, clock, fast_forward)
         require_outputs(drafters, program.graph)
         self._trace = trace
         self._ended = ended
@@ -120,7 +122,7 @@ class Engine:
             primitives=self._primitives,
             now=self._clock(),
         )
-        sequence.statistics.drafters = self.drafting.names
+        sequence.statistics.drafters = self.drafting.names(sequence)
         sequence.scope = self._scope_of(request, sequence.id)
         self.scheduler.submit(sequence)
         return sequence.id
@@ -326,6 +328,7 @@ class Engine:
         self.drafting.close(sequence, forget=self._scope == "request")
         self.controller.close(sequence.id)
         sequence.statistics.finished_s = self._clock()
+        sequence.statistics.complete = sequence.complete
         if self._ended is not None and sequence.finish_reason is not None:
             reasons = sequence.untold()
             self._ended(sequence.id, sequence.finish_reason, sequence.statistics, reasons)

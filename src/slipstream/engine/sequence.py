@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from slipstream.constraint import Constraint
 from slipstream.engine.events import EmittedToken, FinishReason
 from slipstream.engine.statistics import Statistics
 from slipstream.engine.text import TextStream
@@ -22,12 +23,15 @@ class Request:
         sampling: settings of the sampler, stop strings and token limit.
         choice: i of n choices for one prompt; it uses seed + i.
         session: whose request it is; drafters may learn within a session (decision 0007).
+        constraint: ``Grammars.constraint(sampling)``, compiled before so that no step waits for
+            it; the engine forks it.
     """
 
     prompt: Sequence[int]
     sampling: SamplingOptions
     choice: int = 0
     session: str = ""
+    constraint: Constraint | None = None
 
 
 @dataclass(eq=False)
@@ -83,6 +87,15 @@ class SequenceState:
         }
         self.told.update(fresh)
         return fresh
+
+    @property
+    def complete(self) -> bool | None:
+        """Whether the emitted text is a whole document of its grammar; None without a grammar."""
+        constraint = self.sampler.constraint
+        if constraint is None:
+            return None
+        # a stop string may cut off tokens that the constraint has seen
+        return self.text.stop is None and constraint.may_stop
 
     def emit(
         self, sampled: Sequence[Sampled], accepted: int

@@ -68,6 +68,7 @@ class Statistics:
         rejected_drafts: reason -> malformed drafts that were not verified.
         drafters: names of the drafting methods at work, ``none`` left out.
         warm: whether a drafter had learned tokens in its scope before it started.
+        complete: whether the output is a whole document of its grammar; None without one.
         submitted_s, first_token_s, finished_s: clock readings.
     """
 
@@ -78,6 +79,7 @@ class Statistics:
     rejected_drafts: Counter[str] = field(default_factory=Counter)
     drafters: tuple[str, ...] = ()
     warm: bool = False
+    complete: bool | None = None
     first_token_s: float | None = None
     finished_s: float | None = None
 
@@ -164,7 +166,8 @@ class Statistics:
         names = (
             "prompt_tokens emitted target_passes verification_steps drafted tested accepted "
             "discarded ttft_s total_s decode_tok_s acceptance_rate tokens_per_pass "
-            "mean_acceptance_length acceptance_at drafters never_fired cut_for_time seed warm"
+            "mean_acceptance_length acceptance_at drafters never_fired cut_for_time seed warm "
+            "complete"
         )
         summary = {name: getattr(self, name) for name in names.split()}
         rounds = [asdict(r) for r in self.rounds]
