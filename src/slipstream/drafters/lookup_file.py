@@ -40,14 +40,17 @@ def read(path: Path, vocabulary: int, most_bytes: int = STATIC_BYTES) -> Rows:
 
 
 def _content(path: Path, most_bytes: int) -> bytes:
-    # opening a pipe would wait for a writer
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
-        facts = os.fstat(stream.fileno())
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe must not wait for a writer
+    try:
+        facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
             refuse(str(path), "a run of records", "no regular file")
         if facts.st_size > most_bytes:
             refuse(str(path), f"at most {most_bytes} bytes", f"{facts.st_size}")
-        return stream.read(facts.st_size)
+        with open(descriptor, "rb", closefd=False) as stream:
+            return stream.read(facts.st_size)
+    finally:
+        os.close(descriptor)
 
 
 def _reason(error: Exception) -> str:
