@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines import fake_engine, named_drafters, run
+from engines import drain, fake_engine, joined, named_drafters, run
 from fake_program import FakeProgram
 from slipstream.drafters import ngram_counts
 from slipstream.drafters.base import Draft, DraftRequest, Outcome
@@ -18,8 +18,10 @@ from slipstream.drafters.lookup_rows import rows_of
 from slipstream.drafters.lookup_table import LookupTable
 from slipstream.drafters.ngram_cache import NgramCache
 from slipstream.drafters.ngram_counts import NgramCounts, after, grams_of
+from slipstream.engine.engine import Engine
+from slipstream.engine.sequence import Request
 from slipstream.errors import OperationError
-from slipstream.options import SpeculationOptions
+from slipstream.options import SamplingOptions, SpeculationOptions
 
 Counted = Mapping[tuple[int, ...], Mapping[int, int]]
 
@@ -453,3 +455,25 @@ def test_a_sequence_that_could_not_be_saved_is_a_recorded_reason() -> None:
     assert len(output.ids) == 8
     assert drafter._texts == {}
     assert sum(pool.tokens for pool in drafter.pools().values()) >= 12
+
+
+def drafted_in(engine: Engine, session: str) -> list[tuple[int, ...]]:
+    """Proposed, drafted and accepted tokens of each step of a request."""
+    options = SamplingOptions(seed=1, max_tokens=24)
+    identity = engine.submit(Request([1, 2], options, session=session))
+    rounds = joined(drain(engine), identity).statistics.rounds
+    return [(r.proposed, r.drafted, r.accepted) for r in rounds]
+
+
+def test_a_session_leaves_no_trace_in_another() -> None:
+    cold = drafted_in(fake_engine(NgramCache(), FakeProgram(24, 2)), "b")
+    engine = fake_engine(NgramCache(), FakeProgram(24, 2))
+    assert drafted_in(engine, "a") == cold
+    drafted_in(engine, "a")  # seen once is not often enough for another text
+    warm = drafted_in(engine, "a")
+    assert sum(accepted for _, _, accepted in warm) > sum(accepted for _, _, accepted in cold)
+    assert drafted_in(engine, "b") == cold
+    engine.drafting.forget("session a")
+    assert drafted_in(engine, "a") == cold
+    alone = fake_engine(NgramCache(), FakeProgram(24, 2), scope="request")
+    assert [drafted_in(alone, "a") for _ in range(3)] == [cold] * 3

@@ -40,6 +40,7 @@ from slipstream.options import SpeculationOptions
 
 MOST_DEPTH = 8
 MOST_NODES = 32
+IDLE_POOLS = 4  # of up to 34 MB each
 Save = Callable[[NgramCounts], None]
 
 
@@ -89,7 +90,7 @@ class NgramCache(BaseDrafter):
         self.branches = branches
         self.static = static
         self.dynamic = dynamic
-        self.taught = Pools(NgramCounts)
+        self.taught = Pools(NgramCounts, IDLE_POOLS)
         self._save = save
         self._texts: dict[int, _Text] = {}
 
