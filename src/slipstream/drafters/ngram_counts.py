@@ -99,9 +99,15 @@ class NgramCounts:
         Returns:
             Those that end with the last of them.
         """
+        known, get = self._map, self._map.get
         for token in tokens:
             for gram in grams:
-                self.add(gram, token, 1)
+                held = get(gram)
+                if held is None:
+                    known[gram] = token << TOKEN_BITS | 1
+                    self.pairs += 1
+                else:
+                    self._add_to(held, gram, token, 1)
             grams = after(grams, token)
             self.tokens += 1
         return grams
@@ -111,7 +117,11 @@ class NgramCounts:
         if held is None:
             self._map[gram] = token << TOKEN_BITS | count
             self.pairs += 1
-        elif isinstance(held, _Several):
+        else:
+            self._add_to(held, gram, token, count)
+
+    def _add_to(self, held: int | _Several, gram: int, token: int, count: int) -> None:
+        if isinstance(held, _Several):
             self.pairs += held.add(token, count)
         elif held >> TOKEN_BITS == token:
             added = min((held & TOKEN_MASK) + count, MOST_COUNT)
