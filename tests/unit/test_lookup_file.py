@@ -55,7 +55,7 @@ def test_a_file_by_hand() -> None:
     table = LookupTable(decode(FILE, VOCABULARY, "f"))
     assert len(table) == 3
     assert table.followers(gram(3, 4)) == {5: 7, 6: 1}
-    assert (table.total(gram(3, 4)), table.most(gram(3, 4))) == (8, 7)
+    assert table.totals(gram(3, 4)) == (8, 7)
     assert [table.count(gram(3, 4), token) for token in (4, 5, 6, 7)] == [0, 7, 1, 0]
     assert table.followers(gram(3)) == {4: 8}
     assert table.followers(gram(1, 2, 3, 4)) == {5: 2}
@@ -75,7 +75,7 @@ def test_an_empty_file_is_valid() -> None:
     rows = decode(b"", VOCABULARY, "f")
     assert (len(rows), encode(rows)) == (0, b"")
     table = LookupTable(rows)
-    assert (len(table), table.total(gram(1)), table.followers(gram(1))) == (0, 0, {})
+    assert (len(table), table.totals(gram(1)), table.followers(gram(1))) == (0, (0, 0), {})
 
 
 @given(
@@ -275,7 +275,7 @@ def test_what_is_in_the_file_is_seen_by_who_reads_it(tmp_path: Path) -> None:
     writer.forget(None)
     [draft] = writer.draft([DraftRequest(2, begun, 8)])
     assert len(draft) == 0
-    assert LookupTable(read(path, VOCABULARY)).total(gram(10, 11, 12)) == 2
+    assert LookupTable(read(path, VOCABULARY)).totals(gram(10, 11, 12)) == (2, 2)
 
 
 def test_an_update_keeps_mode_and_link(tmp_path: Path) -> None:

@@ -124,10 +124,9 @@ def test_counts_equal_a_dictionary(tokens: list[int], cuts: list[int]) -> None:
     assert counts.tokens == len(tokens)
     for source in (counts, counts.copy(), LookupTable(rows_of(counts))):
         for key, followers in expected.items():
-            assert source.total(gram(*key)) == sum(followers.values())
-            assert source.most(gram(*key)) == max(followers.values())
+            assert source.totals(gram(*key)) == (sum(followers.values()), max(followers.values()))
             assert source.followers(gram(*key)) == followers
-        assert source.total(gram(7)) == source.most(gram(7)) == 0
+        assert source.totals(gram(7)) == (0, 0)
         assert source.followers(gram(7)) == {}
 
 
@@ -161,7 +160,7 @@ def test_counts_stay_within_what_a_file_holds() -> None:
     counts.add(gram(1), 5, 9)
     counts.add(gram(2), 5, 9)
     assert counts.followers(gram(1)) == {5: (1 << 31) - 1}
-    assert counts.total(gram(2)) == 1 << 31
+    assert counts.totals(gram(2)) == (1 << 31, (1 << 31) - 1)
 
 
 # rules
@@ -435,7 +434,7 @@ def test_a_fork_goes_its_own_way() -> None:
     drafter.fork(0, 1)
     assert chain(drafter, [1, 2, 3, 1, 2, 3, 7, 8, 9, 7, 8, 9], 1)[:2] == [7, 8]
     assert chain(drafter, [1, 2, 3, 1, 2, 3, 1]) == [2, 3, 1, 2, 3, 1, 2, 3]
-    assert drafter._texts[0].counts.total(gram(7)) == 0
+    assert drafter._texts[0].counts.totals(gram(7)) == (0, 0)
     drafter.close(1)
     assert drafter.pools()["a"].tokens == 12
     drafter.close(0)

@@ -31,11 +31,11 @@ class Sum:
     one: Counts
     other: Counts
 
-    def total(self, gram: int) -> int:
-        return self.one.total(gram) + self.other.total(gram)
-
-    def most(self, gram: int) -> int:
-        return self.one.most(gram) + self.other.most(gram)
+    def totals(self, gram: int) -> tuple[int, int]:
+        """The second is more than any follower has where the sources differ in the best."""
+        total, most = self.one.totals(gram)
+        other_total, other_most = self.other.totals(gram)
+        return total + other_total, most + other_most
 
     def followers(self, gram: int) -> Mapping[int, int]:
         counts = dict(self.one.followers(gram))
@@ -77,23 +77,22 @@ class Lookup:
     def _primary(self, source: Counts, thresholds: Thresholds, grams: Grams) -> Ranked:
         for size in range(len(grams), 0, -1):
             gram = grams[size - 1]
+            total, most = source.totals(gram)
             least, percent = thresholds[size - 1]
-            total = source.total(gram)
-            # `most` may exceed what any follower has: then the test below decides
-            if total < max(least, 1) or 100 * source.most(gram) < percent * total:
+            if total < least or 100 * most < percent * total:
                 continue
             followers = source.followers(gram)
             masses = self._weighted(followers, grams)
-            best = min(masses, key=lambda token: (-masses[token], token))
-            if 100 * followers[best] >= percent * total:
-                return self._shares(masses, total, size)
+            best = self._best(masses)
+            if 100 * followers[best[0][0]] >= percent * total:
+                return _shares(best, masses, total, size)
         return []
 
     def _weighted(self, followers: Mapping[int, int], grams: Grams) -> Mapping[int, int]:
         if self.static is None or len(grams) < STATIC_SIZE:
             return followers
         static, pair = self.static, grams[STATIC_SIZE - 1]
-        if not static.total(pair):
+        if static.totals(pair) == (0, 0):
             return followers
         return {
             token: count * (STATIC_WEIGHT * static.count(pair, token) or 1)
@@ -104,13 +103,22 @@ class Lookup:
         if self.static is None or len(grams) < STATIC_SIZE:
             return []
         gram = grams[STATIC_SIZE - 1]
-        total, (least, percent) = self.static.total(gram), STATIC
-        if total < least or 100 * self.static.most(gram) < percent * total:
+        (total, most), (least, percent) = self.static.totals(gram), STATIC
+        if total < least or 100 * most < percent * total:
             return []
-        return self._shares(self.static.followers(gram), total, STATIC_SIZE)
+        followers = self.static.followers(gram)
+        return _shares(self._best(followers), followers, total, STATIC_SIZE)
 
-    def _shares(self, masses: Mapping[int, int], total: int, size: int) -> Ranked:
-        """The best followers; an estimate is a share of what was seen, see ``growth``."""
-        seen = total / (total + unseen(size)) / sum(masses.values())
-        best = sorted(masses.items(), key=lambda item: (-item[1], item[0]))[: self.branches]
-        return [(token, mass * seen) for token, mass in best]
+    def _best(self, masses: Mapping[int, int]) -> list[tuple[int, int]]:
+        """The heaviest followers, of equal ones the lowest id first."""
+        if len(masses) == 1:
+            return list(masses.items())
+        return sorted(masses.items(), key=lambda item: (-item[1], item[0]))[: self.branches]
+
+
+def _shares(
+    best: list[tuple[int, int]], masses: Mapping[int, int], total: int, size: int
+) -> Ranked:
+    """An estimate is a share of what was seen, see ``growth``."""
+    seen = total / (total + unseen(size)) / sum(masses.values())
+    return [(token, mass * seen) for token, mass in best]

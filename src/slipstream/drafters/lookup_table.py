@@ -37,13 +37,9 @@ class LookupTable:
     def _slice(self, place: int) -> slice:
         return slice(int(self._bounds[place]), int(self._bounds[place + 1]))
 
-    def total(self, gram: int) -> int:
+    def totals(self, gram: int) -> tuple[int, int]:
         place = self._find(gram)
-        return 0 if place is None else int(self._totals[place])
-
-    def most(self, gram: int) -> int:
-        place = self._find(gram)
-        return 0 if place is None else int(self._most[place])
+        return (0, 0) if place is None else (int(self._totals[place]), int(self._most[place]))
 
     def followers(self, gram: int) -> Mapping[int, int]:
         place = self._find(gram)

@@ -25,7 +25,10 @@ Grams = tuple[int, ...]
 def after(grams: Grams, token: int) -> Grams:
     """The n-grams one token later."""
     one = token + 1
-    return (one, *[gram << TOKEN_BITS | one for gram in grams[: MOST_TOKENS - 1]])
+    if len(grams) < MOST_TOKENS:
+        return (one, *[gram << TOKEN_BITS | one for gram in grams])
+    first, second, third, _ = grams
+    return one, first << TOKEN_BITS | one, second << TOKEN_BITS | one, third << TOKEN_BITS | one
 
 
 def grams_of(tokens: Sequence[int]) -> Grams:
@@ -39,11 +42,8 @@ def grams_of(tokens: Sequence[int]) -> Grams:
 class Counts(Protocol):
     """What a lookup needs of a map, the pool or a file."""
 
-    def total(self, gram: int) -> int:
-        """Times anything followed; 0 for an unknown n-gram."""
-
-    def most(self, gram: int) -> int:
-        """Times the most frequent follower followed, or a bound on it from above."""
+    def totals(self, gram: int) -> tuple[int, int]:
+        """Times anything followed, and at least the times the most frequent follower did."""
 
     def followers(self, gram: int) -> Mapping[int, int]:
         """Token -> times it followed."""
@@ -61,10 +61,15 @@ class _Several:
 
     def add(self, token: int, count: int) -> bool:
         """Returns whether the follower is new."""
-        held = self.counts.get(token, 0)
-        self.counts[token] = added = min(held + count, MOST_COUNT)
+        counts = self.counts
+        held = counts.get(token, 0)
+        added = held + count
+        if added > MOST_COUNT:
+            added = MOST_COUNT
+        counts[token] = added
         self.total += added - held
-        self.most = max(self.most, added)
+        if added > self.most:
+            self.most = added
         return not held
 
 
@@ -158,13 +163,11 @@ class NgramCounts:
             else:
                 yield gram, held >> TOKEN_BITS, held & TOKEN_MASK
 
-    def total(self, gram: int) -> int:
+    def totals(self, gram: int) -> tuple[int, int]:
         held = self._map.get(gram, 0)
-        return held.total if isinstance(held, _Several) else held & TOKEN_MASK
-
-    def most(self, gram: int) -> int:
-        held = self._map.get(gram, 0)
-        return held.most if isinstance(held, _Several) else held & TOKEN_MASK
+        if isinstance(held, _Several):
+            return held.total, held.most
+        return held & TOKEN_MASK, held & TOKEN_MASK
 
     def followers(self, gram: int) -> Mapping[int, int]:
         held = self._map.get(gram)
