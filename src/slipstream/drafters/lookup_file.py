@@ -16,7 +16,7 @@ from slipstream.drafters.ngram_counts import NgramCounts
 from slipstream.errors import InputError, OperationError
 
 STATIC_BYTES = 256 << 20
-UPDATED_PAIRS = 1 << 20  # of n-gram and follower in a file that is updated
+UPDATED_PAIRS = 1 << 19  # of n-gram and follower in a file that is updated
 UPDATED_BYTES = 28 * UPDATED_PAIRS  # a pair takes at most a record of its own, 7 int32
 LOCK_WAIT_S = 1.0
 
