@@ -352,14 +352,23 @@ class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):
     ngram_cache_static: (
         Annotated[
             str,
-            _option("lookup file of ngram-cache, read only", "lookup_cache_static", "lcs"),
+            _option(
+                "lookup file of ngram-cache, read only: 2-grams of other texts",
+                "lookup_cache_static",
+                "lcs",
+            ),
         ]
         | None
     ) = None
     ngram_cache_dynamic: (
         Annotated[
             str,
-            _option("lookup file of ngram-cache, updated", "lookup_cache_dynamic", "lcd"),
+            _option(
+                "lookup file of ngram-cache, updated: pieces of every session's prompts and "
+                "outputs go into it, for all who read it",
+                "lookup_cache_dynamic",
+                "lcd",
+            ),
         ]
         | None
     ) = None

@@ -26,6 +26,10 @@ NGRAMS = SpeculationOptions(
     ngram_mod_n_match=2,
     ngram_mod_n_min=1,
     ngram_mod_n_max=9,
+    ngram_map_k_size_n=2,
+    ngram_map_k_size_m=6,
+    ngram_map_k4v_size_n=2,
+    ngram_map_k4v_size_m=6,
 )
 
 DrafterFactory = Callable[[Sequence[Sequence[int]]], Drafter | Sequence[Drafter]]
@@ -33,6 +37,9 @@ DRAFTERS: dict[str, DrafterFactory] = {
     "ngram-simple": lambda _: named_drafters(["ngram-simple"], NGRAMS),
     "ngram-mod": lambda _: named_drafters(["ngram-mod"], NGRAMS),
     "both n-grams": lambda _: named_drafters(["ngram-mod", "ngram-simple"], NGRAMS),
+    "ngram-map-k": lambda _: named_drafters(["ngram-map-k"], NGRAMS),
+    "ngram-map-k4v": lambda _: named_drafters(["ngram-map-k4v"], NGRAMS),
+    "ngram-cache": lambda _: named_drafters(["ngram-cache"], NGRAMS),
     "scripted": ScriptedDrafter,
     "scripted, wrong at 3": lambda truth: ScriptedDrafter(truth, wrong_at=3),
     "hostile chains": lambda _: HostileDrafter(VOCABULARY, 11, trees=False),
@@ -100,7 +107,7 @@ def test_output_equals_plain_decoding(
 
 
 def test_ngrams_accept_something_where_text_repeats() -> None:
-    for name in ("ngram-simple", "ngram-mod", "both n-grams"):
+    for name in (name for name in DRAFTERS if "ngram" in name or "n-gram" in name):
         drafted = outputs_of(DRAFTERS[name]([]), {}, order=2)
         assert sum(output.statistics.accepted for output in drafted) > 0, name
 

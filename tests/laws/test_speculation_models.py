@@ -29,6 +29,10 @@ EAGER = SpeculationOptions(
     ngram_mod_n_match=2,
     ngram_mod_n_min=1,
     ngram_mod_n_max=12,
+    ngram_map_k_size_n=2,
+    ngram_map_k_size_m=8,
+    ngram_map_k4v_size_n=2,
+    ngram_map_k4v_size_m=8,
 )
 SAMPLINGS: dict[str, dict[str, Any]] = {
     "greedy": {},
@@ -38,6 +42,9 @@ SAMPLINGS: dict[str, dict[str, Any]] = {
 DRAFTERS: dict[str, Callable[[int, list[list[int]]], Drafter | Sequence[Drafter]]] = {
     "ngram-simple": lambda _, __: named_drafters(["ngram-simple"], EAGER),
     "ngram-mod": lambda _, __: named_drafters(["ngram-mod"], EAGER),
+    "ngram-map-k": lambda _, __: named_drafters(["ngram-map-k"], EAGER),
+    "ngram-map-k4v": lambda _, __: named_drafters(["ngram-map-k4v"], EAGER),
+    "ngram-cache": lambda _, __: named_drafters(["ngram-cache"], EAGER),
     "hostile": lambda vocabulary, truth: HostileDrafter(vocabulary, 5, truth),
     "hostile chains": lambda vocabulary, _: HostileDrafter(vocabulary, 6, trees=False),
     "scripted": lambda _, truth: ScriptedDrafter(truth),
