@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "slipstream"
 # Lowest first. A layer is one or more top-level modules or packages of slipstream.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
-    ("option_fields", "options", "keywords"),
+    ("acceptance_rates", "option_fields", "options", "keywords"),
     ("_native",),
     ("quants",),
     ("_gguf_header", "_gguf_metadata", "gguf"),
@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("models",),
     ("dispatch",),
     ("backends",),
-    ("noise", "native_sampling", "sampling"),
+    ("noise", "filters", "native_sampling", "sampling"),
     ("drafters",),
     ("verify",),
     ("engine",),

@@ -33,7 +33,7 @@ from slipstream.options import (
     SpeculationOptions,
     from_mapping,
 )
-from slipstream.verify.matching import Matching
+from slipstream.verify.choice import verifier_for
 
 Prompt = str | Sequence[int]
 
@@ -228,7 +228,7 @@ class Model:
                     self.tokenizer,
                     drafters=self._drafters(speculation),
                     scope=speculation.draft_scope,
-                    verifier=Matching(),
+                    verifier=verifier_for(speculation),
                     context=self.loaded.context,
                     options=self.engine_options,
                     places=self._room.places,

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from slipstream.dispatch.select import backed_level
 from slipstream.errors import BackendError
-from slipstream.noise import GUMBEL_SPREAD, gumbel
+from slipstream.filters import kept
+from slipstream.noise import GUMBEL_SPREAD, TOKENS, gumbel, in_stream
 from slipstream.options import SamplingOptions
 
 Row = NDArray[np.float32]
@@ -70,6 +71,8 @@ class Primitives(Protocol):
 
 def candidates(row: Row, top_k: int, top_p: float, min_p: float) -> NDArray[np.int64]:
     """Ids that the filters leave, ordered by (logit descending, id ascending).
+
+    The slow twin of ``filters.kept``.
 
     Args:
         row: float32 [vocabulary].
@@ -155,6 +158,19 @@ def penalise(row: Row, counts: Mapping[int, int], options: SamplingOptions) -> N
     row[ids] = np.clip(logits, -LARGEST, LARGEST)
 
 
+def check_finite(row: Row) -> None:
+    """
+    Raises:
+        BackendError: the row is not finite.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspicious = not np.isfinite(np.sum(row))  # a sum of large numbers may overflow
+    if suspicious and not np.isfinite(row).all():
+        bad = int(np.argmin(np.isfinite(row)))
+        found = f"{row[bad]} for token {bad}"
+        raise BackendError("finite logits", found, "The model file may be damaged.")
+
+
 class SamplerState:
     """The sampler of one sequence; it moves forward only by ``advance``.
 
@@ -208,32 +224,38 @@ class SamplerState:
         if options.temperature == 0.0:
             result[self.primitives.argmax(row)] = 1.0
             return result
-        ids = candidates(row, options.top_k, options.top_p, options.min_p)
-        scaled = row[ids].astype(np.float64) / max(options.temperature, LEAST)
-        weight = np.exp(scaled - scaled.max())
-        result[ids] = weight / weight.sum()
+        ids = kept(row, options.top_k, options.top_p, options.min_p)
+        weight = (row if ids is None else row[ids]).astype(np.float64)
+        weight -= weight.max()
+        weight /= max(options.temperature, LEAST)
+        np.exp(weight, out=weight)
+        weight /= weight.sum()
+        if ids is None:
+            return weight
+        result[ids] = weight
         return result
 
-    def sample(self, row: Row) -> Sampled:
+    def sample(self, row: Row, stream: int = TOKENS) -> Sampled:
         """The token of this index; does not advance.
+
+        Args:
+            stream: of the noise.
 
         Raises:
             BackendError: the row is not finite.
         """
-        with np.errstate(over="ignore", invalid="ignore"):
-            suspicious = not np.isfinite(np.sum(row))  # a sum of large numbers may overflow
-        if suspicious and not np.isfinite(row).all():
-            bad = int(np.argmin(np.isfinite(row)))
-            found = f"{row[bad]} for token {bad}"
-            raise BackendError("finite logits", found, "The model file may be damaged.")
-        token = self._choose(self._adjusted(row))
+        check_finite(row)
+        return self.described(row, self._choose(self._adjusted(row), stream))
+
+    def described(self, row: Row, token: int) -> Sampled:
+        """A token of a row, however chosen, with the log-probabilities that were asked for."""
         if self.options.logprobs is None:
             return Sampled(token)
         total = self.primitives.log_sum_exp(row)
         top = self._top(row, self.options.logprobs, total)
         return Sampled(token, float(row[token]) - total, top)
 
-    def _choose(self, row: Row) -> int:
+    def _choose(self, row: Row, stream: int) -> int:
         options = self.options
         if options.temperature == 0.0:
             return self.primitives.argmax(row)
@@ -244,7 +266,7 @@ class SamplerState:
             max(options.top_p, LEAST),
             options.min_p,
             self.seed,
-            self.index,
+            in_stream(self.index, stream),
         )
 
     @staticmethod

@@ -96,14 +96,18 @@ def _method(arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """The name of the condition and its options; what the user gave stands.
 
     Raises:
-        OptionError: there is no method to compare with none, or an option that it does not read.
+        OptionError: there is no method to compare with none, an option that it does not read, or
+            the output would be invalid.
     """
+    from slipstream.verify.choice import require_valid_output
+
     defaults = {} if arguments.type else _DEFAULT_METHOD
     speculation = options(SpeculationOptions, arguments, defaults)
     if speculation.type == ("none",):
         raise OptionError(
             "a drafting method, to be compared with none", "`--spec none`", "Leave it out."
         )
+    require_valid_output(speculation, "compare it with that of plain decoding")
     return ",".join(speculation.type), msgspec.structs.asdict(speculation)
 
 

@@ -111,6 +111,7 @@ class Engine:
             now=self._clock(),
         )
         sequence.statistics.drafters = self.drafting.names
+        sequence.statistics.verified_by(self.verifier, request.sampling.temperature)
         sequence.scope = self._scope_of(request, sequence.id)
         self.scheduler.submit(sequence)
         self._submitted += 1

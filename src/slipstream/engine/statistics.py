@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 
+from slipstream.verify.base import Verifier
+
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -65,6 +67,10 @@ class Statistics:
         rounds: in order; one per target pass that sampled.
         rejected_drafts: reason -> malformed drafts that were not verified.
         drafters: names of the drafting methods at work, ``none`` left out.
+        verification: the rule by which drafts are accepted.
+        lossless: whether the output has the distribution of plain decoding; without it the output
+            is invalid.
+        seed_exact: whether it is plain decoding's output of the same seed.
         submitted_s, first_token_s, finished_s: clock readings.
     """
 
@@ -74,8 +80,21 @@ class Statistics:
     rounds: list[Round] = field(default_factory=list)
     rejected_drafts: Counter[str] = field(default_factory=Counter)
     drafters: tuple[str, ...] = ()
+    verification: str = "matching"
+    lossless: bool = True
+    seed_exact: bool = True
     first_token_s: float | None = None
     finished_s: float | None = None
+
+    def verified_by(self, verifier: Verifier, temperature: float) -> None:
+        """Greedy decoding has one output, so what is lossless is exact there."""
+        self.verification, self.lossless = verifier.name, verifier.lossless
+        self.seed_exact = verifier.seed_exact or (verifier.lossless and temperature == 0.0)
+
+    @property
+    def output_valid(self) -> bool:
+        """False where acceptance was pretended."""
+        return self.lossless
 
     @property
     def emitted(self) -> int:
@@ -160,7 +179,8 @@ class Statistics:
         names = (
             "prompt_tokens emitted target_passes verification_steps drafted tested accepted "
             "discarded ttft_s total_s decode_tok_s acceptance_rate tokens_per_pass "
-            "mean_acceptance_length acceptance_at drafters never_fired cut_for_time seed"
+            "mean_acceptance_length acceptance_at drafters never_fired cut_for_time seed "
+            "verification lossless seed_exact output_valid"
         )
         summary = {name: getattr(self, name) for name in names.split()}
         rounds = [asdict(r) for r in self.rounds]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slipstream.api import Completion, Model
-from slipstream.errors import TemplateError
+from slipstream.errors import OptionError, TemplateError
 from slipstream.measure.degenerate import degenerate_reason
 from slipstream.measure.interleave import Timing, mirrored_order
 from slipstream.measure.statistics import Drift, Ratio, drift, paired_ratio
@@ -60,6 +60,8 @@ def _sample(
     begin = time.perf_counter()
     done = _complete(model, prompt, **options)
     s = done.statistics
+    if not s.output_valid:
+        raise OptionError("valid output, to compare", f"`{s.verification}`", "Leave out `synth_*`.")
     first, last = s.first_token_s, s.finished_s
     elapsed = last - first if first is not None and last is not None else 0.0
     return Sample(
