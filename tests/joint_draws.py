@@ -215,13 +215,14 @@ def merged(tokens: list[int], state: SamplerState, random: Random) -> Siblings:
 
 
 def knowing(tokens: list[int], state: SamplerState, random: Random) -> Siblings:
-    """Knows plain decoding's next token, and drafts only where it is an even one."""
-    del random
+    """Foresees plain decoding's next token; where it is an odd one, another drafter is asked."""
     sampler = state.fork()
     for token in tokens[len(PROMPT) + state.index :]:
         sampler.advance(token)
     foreseen = sampler.sample(PROGRAM.logits(tokens)).token
-    return [] if foreseen % 2 else [((foreseen + 1) % VOCABULARY, None), (foreseen, None)]
+    if foreseen % 2:
+        return one_drawn(tokens, state, random)
+    return [((foreseen + 1) % VOCABULARY, None), (foreseen, None)]
 
 
 DRAFTERS: dict[str, Propose] = {

@@ -11,8 +11,8 @@ is q without the siblings that were rejected before; a point mass has q' = 1 at 
 rejection p becomes norm(max(0, p - q')); when all are rejected the token is drawn from what is
 left. Whatever x is, and whatever its siblings were, the token emitted there is distributed as p.
 
-That needs noise that no drafter looked at. Drafters may know the noise of plain sampling, by
-which they could choose where to draft, so nothing is drawn with it here.
+That needs noise that no drafter looked at. Drafters may know the noise of plain sampling, and
+where one of them is silent because of it another may be asked, so nothing is drawn with it here.
 """
 
 from __future__ import annotations
@@ -141,32 +141,40 @@ class Rejection:
         children = draft.children()
         tested, node = 0, ROOT
         while True:
-            row, nodes = logits[node + 1], children.get(node, [])
-            child, token = self._emitted(draft, nodes, row, state)
+            nodes = children.get(node, [])
+            child, drawn = self._emitted(draft, nodes, logits[node + 1], state)
             tested += len(nodes) if child is None else nodes.index(child) + 1
-            sampled.append(state.described(row, token))
-            state.advance(token)
-            if child is None or token in ends:
+            sampled.append(drawn)
+            state.advance(drawn.token)
+            if child is None or drawn.token in ends:
                 return Verdict(tuple(path), tuple(sampled), tested)
             path.append(child)
             node = child
 
     def _emitted(
         self, draft: Draft, nodes: Sequence[int], row: Row, state: SamplerState
-    ) -> tuple[int | None, int]:
-        """The accepted child, if any, and the token of this index."""
-        if not nodes:
-            return None, state.sample(row, REMAINDER).token
+    ) -> tuple[int | None, Sampled]:
+        """The accepted child, if any, and the token of this index.
+
+        Where all candidates are point masses the rule is that of matching: x is emitted with
+        probability p(x), another token with its share of the rest. That takes no distribution.
+        """
+        sources = [draft.distributions[node] for node in nodes] if draft.distributions else []
+        if all(source is None for source in sources):
+            drawn = state.sample(row, REMAINDER)
+            equal = [node for node in nodes if draft.tokens[node] == drawn.token]
+            return (equal[0] if equal else None), drawn
         check_finite(row)
         left = Remainder(state.distribution(row))
         rejected: list[int] = []
         for node in nodes:
             found = candidate(draft, node, rejected)
             if self._accepts(left, found, state, len(rejected)):
-                return node, found.token
+                return node, state.described(row, found.token)
             left.subtract(found)
             rejected.append(found.token)
-        return None, left.draw(uniform(state.seed, in_stream(state.index, REMAINDER)))
+        u = uniform(state.seed, in_stream(state.index, REMAINDER))
+        return None, state.described(row, left.draw(u))
 
     @staticmethod
     def _accepts(left: Remainder, found: Candidate, state: SamplerState, number: int) -> bool:
