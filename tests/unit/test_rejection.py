@@ -51,16 +51,22 @@ def test_it_is_lossless_and_not_seed_exact() -> None:
 
 def test_a_certain_token_is_always_accepted_and_another_never() -> None:
     for seed in range(50):
-        sure = verify(Draft.chain([2], "t"), [ONLY_2, FLAT], seed, top_k=1)
+        q = [source([2, 3], [0.4, 0.6])] if seed % 2 else []
+        right = Draft.chain([2], "t", distributions=q)
+        sure = verify(right, [ONLY_2, FLAT], seed, top_k=1)
         assert (sure.path, tokens(sure)[0], sure.tested) == ((0,), 2, 1)
-        wrong = verify(Draft.chain([3], "t"), [ONLY_2, FLAT], seed, top_k=1)
+        other = Draft.chain([3], "t", distributions=q)
+        wrong = verify(other, [ONLY_2, FLAT], seed, top_k=1)
         assert (wrong.path, tokens(wrong), wrong.tested) == ((), [2], 1)
 
 
 def test_siblings_that_cover_everything_leave_nothing_to_draw() -> None:
     draft = Draft(tuple(range(VOCABULARY)), (-1,) * VOCABULARY)
-    counts = [verify(draft, [FLAT] * 7, seed).tested for seed in range(300)]
-    assert set(counts) == set(range(1, VOCABULARY + 1))
+    everything = source(list(range(VOCABULARY)), [1 / VOCABULARY] * VOCABULARY)
+    for q in ((), (None,) * 5 + (everything,)):
+        covered = Draft(draft.tokens, draft.parents, distributions=q)
+        counts = [verify(covered, [FLAT] * 7, seed).tested for seed in range(300)]
+        assert set(counts) == set(range(1, VOCABULARY + 1))
 
 
 def test_a_source_with_ids_that_the_target_excludes() -> None:
@@ -115,8 +121,10 @@ def test_a_draw_never_falls_on_a_weight_of_zero() -> None:
         assert Remainder(np.array([weight, 0.0])).draw(largest) == 0
 
 
-def test_an_accepted_end_token_is_the_next_token() -> None:
-    draft = Draft.chain([2, 2, 1], "t")
+@pytest.mark.parametrize("drawn", [False, True], ids=["point masses", "drawn"])
+def test_an_accepted_end_token_is_the_next_token(drawn: bool) -> None:
+    q = [source([2], [1.0])] * 3 if drawn else []
+    draft = Draft.chain([2, 2, 1], "t", distributions=q)
     found = verify(draft, [ONLY_2] * 4, top_k=1, ends=(2,))
     assert (found.path, tokens(found), found.tested) == ((), [2], 1)
     later = verify(Draft.chain([2, 1], "t"), [ONLY_2, [9.0, *FLAT[1:]], FLAT], top_k=1, ends=(0,))
@@ -135,7 +143,15 @@ def test_log_probabilities_are_those_of_plain_sampling() -> None:
             assert drawn.top == plain.top
 
 
-@pytest.mark.parametrize("draft", [Draft(), Draft.chain([1], "t")], ids=["none", "chain"])
+@pytest.mark.parametrize(
+    "draft",
+    [
+        Draft(),
+        Draft.chain([1], "t"),
+        Draft.chain([1], "t", distributions=[source([0, 1], [0.5, 0.5])]),
+    ],
+    ids=["none", "point mass", "drawn"],
+)
 def test_a_row_that_is_not_finite(draft: Draft) -> None:
     rows = [[0.0, np.nan, 0.0, 0.0, 0.0, 0.0]] * (1 + len(draft))
     with pytest.raises(BackendError, match="nan for token 1"):

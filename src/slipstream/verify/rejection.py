@@ -103,14 +103,16 @@ class Remainder:
         Where nothing is left p stays: exact arithmetic would have accepted the candidate, and
         every token of p can be emitted.
         """
-        before = self.weights[q.ids]
+        # a slice takes a third of the time of as many ids
+        places = slice(None) if q.ids.size == self.weights.size else q.ids
+        before = self.weights[places].copy()
         after = before - q.weights * (self.total / q.total)
-        self.weights[q.ids] = np.maximum(after, 0.0, out=after)
+        self.weights[places] = np.maximum(after, 0.0, out=after)
         total = float(self.weights.sum())
         if total > 0.0:
             self.total = total
         else:
-            self.weights[q.ids] = before
+            self.weights[places] = before
 
     def draw(self, u: float) -> int:
         """The token at quantile ``u``, 0 <= u < 1; never one of weight 0."""
