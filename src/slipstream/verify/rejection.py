@@ -104,7 +104,8 @@ class Remainder:
         every token of p can be emitted.
         """
         # a slice takes a third of the time of as many ids
-        places = slice(None) if q.ids.size == self.weights.size else q.ids
+        whole = q.ids.size == self.weights.size
+        places: slice | NDArray[np.int64] = slice(None) if whole else q.ids
         before = self.weights[places].copy()
         after = before - q.weights * (self.total / q.total)
         self.weights[places] = np.maximum(after, 0.0, out=after)
