@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 ROUNDS = 10
 MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_FIRST, _SECOND = map(int, MULTIPLIERS)
 WEYL = (0x9E3779B9, 0xBB67AE85)
 MASK = 0xFFFFFFFF
 LOW = np.uint64(MASK)
@@ -88,12 +89,11 @@ def uniform(seed: int, index: int, number: int = 0) -> float:
 
 def _first_words(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int]:
     """The first two words of ``philox``: for one block, plain integers beat arrays 10 times."""
-    x0, x1, x2, x3 = counter
-    first, second = (int(multiplier) for multiplier in MULTIPLIERS)
-    for step in range(ROUNDS):
-        k0, k1 = ((key[i] + step * WEYL[i]) & MASK for i in range(2))
-        low, high = x0 * first, x2 * second
+    (x0, x1, x2, x3), (k0, k1) = counter, key
+    for _ in range(ROUNDS):
+        low, high = x0 * _FIRST, x2 * _SECOND
         x0, x1, x2, x3 = (high >> 32) ^ x1 ^ k0, high & MASK, (low >> 32) ^ x3 ^ k1, low & MASK
+        k0, k1 = (k0 + WEYL[0]) & MASK, (k1 + WEYL[1]) & MASK
     return x0, x1
 
 
