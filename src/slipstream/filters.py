@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf, log
 from typing import Final
 
@@ -12,8 +11,8 @@ from numpy.typing import NDArray
 Row = NDArray[np.float32]
 Weights = NDArray[np.float64]
 
-MARGINS: Final = (3.0, 7.0, 14.0, inf)
-"""Logits below the best one; the first range that holds what the filters may leave is sorted."""
+MARGINS: Final = (3.0, 6.0, 9.0, 12.0, 16.0, inf)
+"""Logits below the best one; the first range that holds what top-p leaves is sorted."""
 
 
 def kept(row: Row, top_k: int, top_p: float, min_p: float) -> NDArray[np.int64] | None:
@@ -42,29 +41,32 @@ def _likely(row: Row, peak: float, min_p: float) -> NDArray[np.int64]:
 def _best(row: Row, peak: float, top_k: int, top_p: float) -> tuple[NDArray[np.int64], Weights]:
     """What top-k and then top-p leave, best first, with weights relative to the best."""
     if top_k:
-        order, weight = _ranked(row, peak, lambda head: head.size >= top_k)
+        floor = np.partition(row, row.size - top_k)[row.size - top_k]
+        order, weight = _ranked(row, np.flatnonzero(row >= floor), peak)
         order, weight = order[:top_k], weight[:top_k]
         needed = top_p * float(np.cumsum(weight)[-1])
     else:
         needed = top_p * float(_weights(row, peak).sum())
-        order, weight = _ranked(row, peak, lambda head: float(head.sum()) >= needed)
+        order, weight = _ranked(row, _heavy(row, peak, needed), peak)
     if top_p >= 1.0:
         return order, weight
     count = int(np.searchsorted(np.cumsum(weight), needed)) + 1
     return order[:count], weight[:count]
 
 
-def _ranked(
-    row: Row, peak: float, enough: Callable[[Weights], bool]
-) -> tuple[NDArray[np.int64], Weights]:
-    """The best ids by (logit descending, id ascending): at least as many as are enough."""
+def _heavy(row: Row, peak: float, needed: float) -> NDArray[np.int64]:
+    """Ids above some logit whose weights sum up to what is needed."""
     for margin in MARGINS:
         ids = np.flatnonzero(row >= peak - margin)
-        weight = _weights(row[ids], peak)
-        if enough(weight):
+        if float(_weights(row[ids], peak).sum()) >= needed:
             break
-    order = np.argsort(-row[ids], kind="stable")
-    return ids[order], weight[order]
+    return ids
+
+
+def _ranked(row: Row, ids: NDArray[np.int64], peak: float) -> tuple[NDArray[np.int64], Weights]:
+    """Ascending ids by (logit descending, id ascending)."""
+    order = ids[np.argsort(-row[ids], kind="stable")]
+    return order, _weights(row[order], peak)
 
 
 def _weights(row: Row, peak: float) -> Weights:
