@@ -217,22 +217,25 @@ class SamplerState:
         return row
 
     def distribution(self, row: Row) -> NDArray[np.float64]:
-        """Probabilities [vocabulary] of the full chain at this index; changes nothing."""
+        """Probabilities [vocabulary] of the full chain at this index; changes nothing.
+
+        An id that the noise cannot lift above the best one has probability 0, as in ``sample``.
+        """
         row = self._adjusted(row)
         options = self.options
         result = np.zeros(row.size)
         if options.temperature == 0.0:
             result[self.primitives.argmax(row)] = 1.0
             return result
+        temperature = max(options.temperature, LEAST)
         ids = kept(row, options.top_k, options.top_p, options.min_p)
-        weight = (row if ids is None else row[ids]).astype(np.float64)
-        weight -= weight.max()
-        weight /= max(options.temperature, LEAST)
-        np.exp(weight, out=weight)
-        weight /= weight.sum()
         if ids is None:
-            return weight
-        result[ids] = weight
+            ids = np.flatnonzero(row >= float(row.max()) - GUMBEL_SPREAD * temperature)
+        weight = row[ids].astype(np.float64)
+        weight -= weight.max()
+        weight /= temperature
+        np.exp(weight, out=weight)
+        result[ids] = weight / weight.sum()
         return result
 
     def sample(self, row: Row, stream: int = TOKENS) -> Sampled:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.filters import kept
+from slipstream.noise import GUMBEL_SPREAD
 from slipstream.options import SamplingOptions
 from slipstream.sampling import NumpyPrimitives, SamplerState, candidates
 
@@ -53,5 +54,13 @@ def test_the_distribution_is_a_softmax_of_what_is_kept(
     weights = np.exp((row[ids].astype(np.float64) - row.max()) / temperature)
     expected = np.zeros(500)
     expected[ids] = weights / weights.sum()
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(found, expected, rtol=5e-9, atol=1e-11)
     assert found.sum() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_what_the_noise_cannot_lift_has_no_probability() -> None:
+    row = np.array([30.0, 30.0 - GUMBEL_SPREAD + 0.05, 30.0 - GUMBEL_SPREAD - 0.05], np.float32)
+    for temperature, possible in [(0.5, 1), (1.0, 2), (2.0, 3)]:
+        settings = SamplingOptions(temperature=temperature)
+        found = SamplerState(settings, (), 1, NumpyPrimitives()).distribution(row)
+        assert np.count_nonzero(found) == possible
