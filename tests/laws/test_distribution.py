@@ -106,12 +106,6 @@ def test_a_later_siblings_distribution_must_be_renormalised(
     check_caught(DRAFTERS["drawn siblings, tree"])
 
 
-def test_a_rejected_sibling_must_leave_the_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = rejection.candidate
-    monkeypatch.setattr(rejection, "candidate", lambda draft, node, _: right(draft, node, ()))
-    check_caught(DRAFTERS["drawn siblings, tree"])
-
-
 def test_one_uniform_number_for_two_purposes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rejection, "REMAINDER", ACCEPTANCE)
     check_caught(DRAFTERS["drawn, chain"])
