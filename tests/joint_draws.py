@@ -87,7 +87,7 @@ def rows_of(tokens: Sequence[int], draft: Draft) -> NDArray[np.float32]:
 
 def draw_pair(
     verifier: Verifier, propose: Propose, options: SamplingOptions, seed: int, random: Random
-) -> tuple[int, ...]:
+) -> Pair:
     """The first two tokens, from as many steps as it takes.
 
     Args:
@@ -98,13 +98,13 @@ def draw_pair(
         draft = propose(tokens, state, random)
         verdict = verifier.verify(draft, rows_of(tokens, draft), state, ())
         tokens += [drawn.token for drawn in verdict.sampled]
-    return tuple(tokens[len(PROMPT) : len(PROMPT) + 2])
+    return tokens[len(PROMPT)], tokens[len(PROMPT) + 1]
 
 
-def p_value(expected: Mapping[Pair, float], draws: Sequence[tuple[int, ...]]) -> float:
+def p_value(expected: Mapping[Pair, float], draws: Sequence[Pair]) -> float:
     """Of a chi-square test; cells that expect fewer than 5 draws are pooled."""
     seen = Counter(draws)
-    if any(not expected.get(pair, 0.0) > 0.0 for pair in seen):  # type: ignore[call-overload]
+    if any(not expected.get(pair, 0.0) > 0.0 for pair in seen):
         return 0.0
     cells = sorted((p * len(draws), seen[pair]) for pair, p in expected.items() if p > 0.0)
     pooled = [(0.0, 0)]

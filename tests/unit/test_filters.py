@@ -26,8 +26,8 @@ def test_it_equals_its_slow_twin(
     seed: int, size: int, spread: float, levels: int, top_k: int, top_p: float, min_p: float
 ) -> None:
     """Rows of few levels have many ties."""
-    row = np.random.default_rng(seed).standard_normal(size) * spread
-    row = (np.round(row * levels) / levels if levels else row).astype(np.float32)
+    noise = np.random.default_rng(seed).standard_normal(size) * spread
+    row = (np.round(noise * levels) / levels if levels else noise).astype(np.float32)
     found = kept(row, top_k, top_p, min_p)
     expected = np.sort(candidates(row, top_k, top_p, min_p))
     np.testing.assert_array_equal(np.arange(size) if found is None else found, expected)
