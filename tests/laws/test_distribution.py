@@ -136,7 +136,24 @@ def another_distribution(tokens: list[int], state: SamplerState, random: Random)
     return [(draw(q_of(tokens), random), q_of([*tokens, 50]))]
 
 
-@pytest.mark.parametrize("level", [likely_draws, one_noise_for_two, another_distribution])
+def first_dropped(tokens: list[int], state: SamplerState, random: Random) -> Siblings:
+    """A sibling vanished where it equalled one that was dropped afterwards."""
+    del state
+    first, second = draw(q_of(tokens), random), draw(q_of(tokens, 1), random)
+    return [(second, q_of(tokens, 1))] if first != second else []
+
+
+def misplaced(tokens: list[int], state: SamplerState, random: Random) -> Siblings:
+    """A child of two drafters belongs to the one that comes second."""
+    del state
+    first, second = draw(q_of(tokens), random), draw(q_of(tokens, 1), random)
+    own = [(second, q_of(tokens, 1))]
+    return own if first == second else [(first, q_of(tokens)), *own]
+
+
+@pytest.mark.parametrize(
+    "level", [likely_draws, one_noise_for_two, another_distribution, first_dropped, misplaced]
+)
 def test_a_drafter_that_breaks_the_contract_is_caught(level: Any) -> None:
     check_caught(trees(level))
 
