@@ -50,6 +50,7 @@ class CountingModel:
             tested=drafted,
             accepted=drafted // 2,
             target_passes=len(emitted) - drafted // 2,
+            output_valid=True,
         )
         return SimpleNamespace(text="words", ids=emitted, statistics=statistics)
 
