@@ -17,7 +17,7 @@ from slipstream.engine.events import EmittedToken, Event
 from slipstream.engine.sequence import Request
 from slipstream.engine.statistics import Statistics
 from slipstream.options import EngineOptions, SamplingOptions, SpeculationOptions
-from slipstream.sampling import NumpyPrimitives
+from slipstream.sampling import NumpyPrimitives, Primitives
 from slipstream.verify.base import Verifier
 from slipstream.verify.matching import Matching
 
@@ -81,6 +81,7 @@ def fake_engine(
     context: int = 256,
     parallel: int = 1,
     verifier: Verifier | None = None,
+    primitives: Primitives | None = None,
     **keywords: Any,
 ) -> Engine:
     return Engine(
@@ -91,7 +92,7 @@ def fake_engine(
         context=context,
         options=EngineOptions(parallel=parallel),
         clock=Clock(),
-        primitives=NumpyPrimitives(),
+        primitives=primitives or NumpyPrimitives(),
         **keywords,
     )
 

@@ -21,6 +21,7 @@ from fake_program import FakeProgram
 from joint_draws import (
     DRAFTERS,
     OPTIONS,
+    PRIMITIVES,
     PROMPT,
     SPREAD,
     VOCABULARY,
@@ -182,7 +183,7 @@ def drawing_engine(**keywords: Any) -> Engine:
 
 def test_the_engine_keeps_the_distribution() -> None:
     """The pair after the first token, which prefill emits without a draft."""
-    engine = drawing_engine(parallel=64, queue=DRAWS)
+    engine = drawing_engine(parallel=64, queue=DRAWS, primitives=PRIMITIVES)
     options = SamplingOptions(temperature=1.0, max_tokens=4)
     for seed in range(DRAWS):
         engine.submit(Request(PROMPT, structs.replace(options, seed=seed)))
