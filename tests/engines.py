@@ -17,7 +17,8 @@ from slipstream.engine.events import EmittedToken, Event
 from slipstream.engine.sequence import Request
 from slipstream.engine.statistics import Statistics
 from slipstream.options import EngineOptions, SamplingOptions, SpeculationOptions
-from slipstream.sampling import NumpyPrimitives
+from slipstream.sampling import NumpyPrimitives, Primitives
+from slipstream.verify.base import Verifier
 from slipstream.verify.matching import Matching
 
 if TYPE_CHECKING:
@@ -79,17 +80,19 @@ def fake_engine(
     *,
     context: int = 256,
     parallel: int = 1,
+    verifier: Verifier | None = None,
+    primitives: Primitives | None = None,
     **keywords: Any,
 ) -> Engine:
     return Engine(
         program or FakeProgram(),
         tokenizer or FakeTokenizer(),
         drafters=drafters_of(drafter),
-        verifier=Matching(),
+        verifier=verifier or Matching(),
         context=context,
         options=EngineOptions(parallel=parallel),
         clock=Clock(),
-        primitives=NumpyPrimitives(),
+        primitives=primitives or NumpyPrimitives(),
         **keywords,
     )
 

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "slipstream"
 # Lowest first. A layer is one or more top-level modules or packages of slipstream.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
-    ("plugin_names", "option_fields", "options", "keywords"),
+    ("acceptance_rates", "plugin_names", "option_fields", "options", "keywords"),
     ("_native",),
     ("quants",),
     ("_gguf_header", "_gguf_metadata", "gguf"),
@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "constraint",
         "noise",
+        "filters",
         "native_sampling",
         "sampling",
         "grammar_text",

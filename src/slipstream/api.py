@@ -41,7 +41,7 @@ from slipstream.options import (
 )
 from slipstream.pieces import Completion, Piece, completion_of, piece_of
 from slipstream.structured import Grammars
-from slipstream.verify.matching import Matching
+from slipstream.verify.choice import verifier_for
 
 __all__ = ["Completion", "Model", "Piece"]
 
@@ -283,7 +283,7 @@ class Model:
 
     def _engine(self, key: _EngineKey) -> Engine:
         speculation, _ = key
-        drafters, verifier = self._drafters(key), Matching()
+        drafters, verifier = self._drafters(key), verifier_for(speculation)
         tracing = None
         if self._tracing is not None:
             names = [drafter.name for drafter in drafters]

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from slipstream import plugin_names
+from slipstream.acceptance_rates import pretended
 from slipstream.errors import OptionError
 from slipstream.option_fields import OptionInfo, describe, from_mapping, validate
 
@@ -33,6 +34,7 @@ __all__ = [
     "SpeculationOptions",
     "describe",
     "from_mapping",
+    "longest_draft",
     "require_used",
 ]
 
@@ -421,6 +423,8 @@ class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):
             )
         _require_order(self, "n_min", "n_max")
         _require_order(self, "ngram_mod_n_min", "ngram_mod_n_max")
+        if self.type != ("none",):
+            pretended(self.synth_rates, self.synth_len, longest_draft(self))
 
 
 def _require_methods(names: tuple[str, ...]) -> None:
@@ -442,6 +446,21 @@ def _require_order(options: SpeculationOptions, smaller: str, larger: str) -> No
         raise OptionError(
             f"`{smaller}` at most `{larger}` ({high})", f"{low}", f"Lower it or raise `{larger}`."
         )
+
+
+def longest_draft(options: SpeculationOptions) -> int:
+    """Most tokens on a path that the chosen methods draft (llama.cpp's effective n_max)."""
+    own = {
+        "ngram-simple": options.ngram_simple_size_m,
+        "ngram-map-k": options.ngram_map_k_size_m,
+        "ngram-map-k4v": options.ngram_map_k4v_size_m,
+        "ngram-mod": options.ngram_mod_n_max,
+        "ngram-cache": 8,  # llama.cpp's fixed limit
+        "suffix": options.suffix_n_max,
+    }
+    if "auto" in options.type:
+        return max(*own.values(), options.n_max)
+    return max(own.get(method, options.n_max) for method in options.type)
 
 
 def require_used(

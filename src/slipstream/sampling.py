@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from slipstream.constraint import Constraint, masked, quick_token
 from slipstream.dispatch.select import backed_level
 from slipstream.errors import BackendError
-from slipstream.noise import GUMBEL_SPREAD, gumbel
+from slipstream.filters import kept
+from slipstream.noise import GUMBEL_SPREAD, TOKENS, gumbel, in_stream
 from slipstream.options import SamplingOptions
 
 Row = NDArray[np.float32]
@@ -72,6 +73,8 @@ class Primitives(Protocol):
 
 def candidates(row: Row, top_k: int, top_p: float, min_p: float) -> NDArray[np.int64]:
     """Ids that the filters leave, ordered by (logit descending, id ascending).
+
+    The slow twin of ``filters.kept``.
 
     Args:
         row: float32 [vocabulary].
@@ -157,6 +160,19 @@ def penalise(row: Row, counts: Mapping[int, int], options: SamplingOptions) -> N
     row[ids] = np.clip(logits, -LARGEST, LARGEST)
 
 
+def check_finite(row: Row) -> None:
+    """
+    Raises:
+        BackendError: the row is not finite.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspicious = not np.isfinite(np.sum(row))  # a sum of large numbers may overflow
+    if suspicious and not np.isfinite(row).all():
+        bad = int(np.argmin(np.isfinite(row)))
+        found = f"{row[bad]} for token {bad}"
+        raise BackendError("finite logits", found, "The model file may be damaged.")
+
+
 class SamplerState:
     """The sampler of one sequence; it moves forward only by ``advance``.
 
@@ -214,52 +230,62 @@ class SamplerState:
         return row
 
     def distribution(self, row: Row) -> NDArray[np.float64]:
-        """Probabilities [vocabulary] of the full chain at this index; changes nothing."""
+        """Probabilities [vocabulary] of the full chain at this index; changes nothing.
+
+        An id that the noise cannot lift above the best one has probability 0, as in ``sample``.
+        """
         row = self._adjusted(row)
         options = self.options
         result = np.zeros(row.size)
         if options.temperature == 0.0:
             result[self.primitives.argmax(row)] = 1.0
             return result
-        ids = candidates(row, options.top_k, options.top_p, options.min_p)
-        scaled = row[ids].astype(np.float64) / max(options.temperature, LEAST)
-        weight = np.exp(scaled - scaled.max())
+        temperature = max(options.temperature, LEAST)
+        ids = kept(row, options.top_k, options.top_p, options.min_p)
+        if ids is None:
+            ids = np.flatnonzero(row >= float(row.max()) - GUMBEL_SPREAD * temperature)
+        weight = row[ids].astype(np.float64)
+        weight -= weight.max()
+        weight /= temperature
+        np.exp(weight, out=weight)
         result[ids] = weight / weight.sum()
         return result
 
-    def sample(self, row: Row) -> Sampled:
+    def sample(self, row: Row, stream: int = TOKENS) -> Sampled:
         """The token of this index; does not advance.
+
+        Args:
+            stream: of the noise.
 
         Raises:
             BackendError: the row is not finite.
             GrammarError: see ``Constraint.mask``.
         """
-        with np.errstate(over="ignore", invalid="ignore"):
-            suspicious = not np.isfinite(np.sum(row))  # a sum of large numbers may overflow
-        if suspicious and not np.isfinite(row).all():
-            bad = int(np.argmin(np.isfinite(row)))
-            found = f"{row[bad]} for token {bad}"
-            raise BackendError("finite logits", found, "The model file may be damaged.")
-        token = self._quick(row)
+        check_finite(row)
+        token = self._quick(row, stream)
         if token is None:
-            token = self._choose(self._adjusted(row))
+            token = self._choose(self._adjusted(row), stream)
+        return self.described(row, token)
+
+    def described(self, row: Row, token: int) -> Sampled:
+        """A token of a row, however chosen, with the log-probabilities that were asked for."""
         if self.options.logprobs is None:
             return Sampled(token)
         total = self.primitives.log_sum_exp(row)
         top = self._top(row, self.options.logprobs, total)
         return Sampled(token, float(row[token]) - total, top)
 
-    def _quick(self, row: Row) -> int | None:
+    def _quick(self, row: Row, stream: int) -> int | None:
         options = self.options
         if self.constraint is None or not self.shortcuts:
             return None
         filtered = options.top_k > 0 or options.top_p < 1.0 or options.min_p > 0.0
         filtered = filtered and options.temperature > 0.0
         return quick_token(
-            self.constraint, None if filtered else lambda: self._choose(self._biased(row))
+            self.constraint, None if filtered else lambda: self._choose(self._biased(row), stream)
         )
 
-    def _choose(self, row: Row) -> int:
+    def _choose(self, row: Row, stream: int) -> int:
         options = self.options
         if options.temperature == 0.0:
             return self.primitives.argmax(row)
@@ -270,7 +296,7 @@ class SamplerState:
             max(options.top_p, LEAST),
             options.min_p,
             self.seed,
-            self.index,
+            in_stream(self.index, stream),
         )
 
     @staticmethod

@@ -83,6 +83,7 @@ class CountingModel:
             accepted=drafted // 2,
             target_passes=len(emitted) - drafted // 2,
             rounds=rounds(len(emitted), drafted),
+            output_valid=True,
         )
         return SimpleNamespace(text="words", ids=emitted, statistics=statistics)
 

@@ -37,7 +37,10 @@ def _marked(piece: Piece) -> str:
 
 
 def completion_record(pieces: Sequence[Piece]) -> dict[str, Any]:
-    """The JSON of ``run``: text, ids, finish_reason, stats, and log-probabilities if asked for."""
+    """The JSON of ``run``: text, ids, finish_reason, stats, and log-probabilities if asked for.
+
+    Where acceptance was pretended, ``output_valid`` false stands beside them.
+    """
     tokens = [token for piece in pieces for token in piece.tokens]
     last = pieces[-1]
     assert last.statistics is not None
@@ -47,6 +50,8 @@ def completion_record(pieces: Sequence[Piece]) -> dict[str, Any]:
         "finish_reason": last.finish_reason,
         "stats": last.statistics.summary(),
     }
+    if not last.statistics.output_valid:
+        record["output_valid"] = False
     if any(token.logprob is not None for token in tokens):
         record["logprobs"] = [{"id": t.id, "logprob": t.logprob, "top": t.top} for t in tokens]
     return record

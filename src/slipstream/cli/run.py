@@ -39,13 +39,19 @@ def add_show_drafts(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> None:
     from slipstream.cli.opening import open_model, require_whole_trace
-    from slipstream.cli.statistics import backend_record, caveats, statistics_lines
+    from slipstream.cli.statistics import (
+        backend_record,
+        caveats,
+        statistics_lines,
+        warn_of_pretence,
+    )
 
     sampling = options(SamplingOptions, arguments)
     speculation = options(SpeculationOptions, arguments)
     model_options = options(ModelOptions, arguments)
     text = read_prompt(arguments)
     model = open_model(model_options, speculation, quiet=arguments.json, trace=arguments.trace)
+    warn_of_pretence(speculation)
     pieces = print_pieces(
         _pieces(model, text, arguments.template, sampling), drafts=arguments.show_drafts
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
     from slipstream.api import Piece
     from slipstream.engine.statistics import Statistics
     from slipstream.loading import LoadedModel
+    from slipstream.options import SpeculationOptions
 
 SHOWN_NOTES: Final = 3
 """Notes on tensors that are printed in full; the JSON has all."""
@@ -74,6 +76,7 @@ def statistics_lines(last: Piece, *, drawn: bool) -> list[str]:
     lines = [_speed(statistics, last.finish_reason)]
     if set(statistics.drafters) > set(statistics.never_fired):
         lines.append(_drafts(statistics))
+    lines += verification_lines(statistics)
     lines += [f"{name}: drafter never fired in {passes}" for name in statistics.never_fired]
     lines += [
         f"drafts not verified: {count} ({reason})"
@@ -82,6 +85,31 @@ def statistics_lines(last: Piece, *, drawn: bool) -> list[str]:
     if statistics.complete is False:
         lines.append(f"not a complete document: it ended early ({last.finish_reason})")
     return [*lines, f"seed {statistics.seed} (drawn)"] if drawn else lines
+
+
+INVALID: Final = (
+    "INVALID OUTPUT: the acceptance of draft tokens is pretended (--synth-rates, --synth-len); "
+    "only the speed means anything"
+)
+
+
+def warn_of_pretence(options: SpeculationOptions) -> None:
+    """Say before the first token that the output will be invalid, if it will."""
+    pretended = (options.synth_rates, options.synth_len) != (None, None)
+    if pretended and options.type != ("none",):
+        print(INVALID, file=sys.stderr, flush=True)
+
+
+def verification_lines(s: Statistics) -> list[str]:
+    """What the rule of verification means for the output, unless it is that of plain decoding."""
+    if not s.output_valid:
+        return [INVALID]
+    if s.seed_exact:
+        return []
+    return [
+        f"verification: {s.verification}; the output has the distribution of plain decoding, but "
+        f"it is not plain decoding's output of seed {s.seed}"
+    ]
 
 
 def _speed(s: Statistics, reason: str | None) -> str:

@@ -132,7 +132,8 @@ class DraftRequest:
         sampler: the sequence's own sampler at the next token: options, noise and grammar of the
             target. Read it or fork it; never advance it. None in a drafter's own tests.
         drawn: whether tokens are to be drawn with their distributions given (rejection sampling);
-            otherwise the drafter guesses which token the target's sampler will draw.
+            otherwise the drafter guesses which token the target's sampler will draw. Two
+            drafters that draw for one sequence must not do it with the same noise.
     """
 
     sequence: int

@@ -26,7 +26,7 @@ from slipstream.engine.scheduler import Places, Scheduler
 from slipstream.engine.sequence import Request, SequenceState
 from slipstream.engine.statistics import Round, Statistics
 from slipstream.engine.text import Detokenizer
-from slipstream.errors import OutOfMemoryError, SlipstreamError
+from slipstream.errors import OptionError, OutOfMemoryError, SlipstreamError
 from slipstream.options import DraftScope, EngineOptions
 from slipstream.sampling import Primitives
 from slipstream.verify.base import Verdict, Verifier
@@ -113,6 +113,12 @@ class Engine:
             ContextFullError: the prompt leaves no room to generate.
             OverloadedError: the queue is full.
         """
+        if request.constraint is not None and not self.verifier.lossless:
+            raise OptionError(
+                "no grammar with synthetic acceptance, whose output is invalid",
+                "both",
+                "Leave out `synth_len` and `synth_rates`, or the grammar.",
+            )
         sequence = prepare(
             request,
             next(self._identities),
@@ -123,6 +129,7 @@ class Engine:
             now=self._clock(),
         )
         sequence.statistics.drafters = self.drafting.names(sequence)
+        sequence.statistics.verified_by(self.verifier, request.sampling.temperature)
         sequence.scope = self._scope_of(request, sequence.id)
         self.scheduler.submit(sequence)
         return sequence.id

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 
+from slipstream.verify.base import Verifier
+
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -69,6 +71,10 @@ class Statistics:
         drafters: names of the drafting methods at work, ``none`` left out.
         warm: whether a drafter had learned tokens in its scope before it started.
         complete: whether the output is a whole document of its grammar; None without one.
+        verification: the rule by which drafts are accepted.
+        lossless: whether the output has the distribution of plain decoding; without it the output
+            is invalid.
+        seed_exact: whether it is plain decoding's output of the same seed.
         submitted_s, first_token_s, finished_s: clock readings.
     """
 
@@ -80,8 +86,21 @@ class Statistics:
     drafters: tuple[str, ...] = ()
     warm: bool = False
     complete: bool | None = None
+    verification: str = "matching"
+    lossless: bool = True
+    seed_exact: bool = True
     first_token_s: float | None = None
     finished_s: float | None = None
+
+    def verified_by(self, verifier: Verifier, temperature: float) -> None:
+        """Greedy decoding has one output, so what is lossless is exact there."""
+        self.verification, self.lossless = verifier.name, verifier.lossless
+        self.seed_exact = verifier.seed_exact or (verifier.lossless and temperature == 0.0)
+
+    @property
+    def output_valid(self) -> bool:
+        """False where acceptance was pretended."""
+        return self.lossless
 
     @property
     def emitted(self) -> int:
@@ -167,7 +186,7 @@ class Statistics:
             "prompt_tokens emitted target_passes verification_steps drafted tested accepted "
             "discarded ttft_s total_s decode_tok_s acceptance_rate tokens_per_pass "
             "mean_acceptance_length acceptance_at drafters never_fired cut_for_time seed warm "
-            "complete"
+            "complete verification lossless seed_exact output_valid"
         )
         summary = {name: getattr(self, name) for name in names.split()}
         rounds = [asdict(r) for r in self.rounds]

@@ -1,0 +1,209 @@
+"""The distribution of the output is plain decoding's: chi-square over all pairs of first tokens.
+
+Every draw has a seed of its own; all seeds are fixed, so a test passes always or never. The level
+is divided by the number of tests (Bonferroni): with other seeds, all of them together would fail
+by chance once in a hundred times. A wrong rule must fail the same test at the same level.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from drafters_for_tests import TestDrafter
+from engines import check_counts, fake_engine, run
+from fake_program import FakeProgram
+from joint_draws import (
+    DRAFTERS,
+    OPTIONS,
+    PRIMITIVES,
+    PROMPT,
+    SPREAD,
+    VOCABULARY,
+    Pair,
+    Propose,
+    Siblings,
+    chain_probabilities,
+    draw,
+    draw_pair,
+    joint_probabilities,
+    one_drawn,
+    p_value,
+    probability,
+    q_of,
+    trees,
+)
+from slipstream.drafters.base import Draft, DraftRequest
+from slipstream.engine.engine import Engine
+from slipstream.engine.events import EmittedToken
+from slipstream.engine.sequence import Request
+from slipstream.noise import ACCEPTANCE, TOKENS
+from slipstream.options import SamplingOptions
+from slipstream.sampling import SamplerState
+from slipstream.verify import rejection
+from slipstream.verify.base import Verifier
+from slipstream.verify.matching import Matching
+from slipstream.verify.rejection import Candidate, Rejection, Remainder
+
+DRAWS = 4_000
+MERGED = "point masses and two drafters' draws, tree"
+VERIFIERS: dict[str, Verifier] = {"matching": Matching(), "rejection": Rejection()}
+CASES = [
+    *(("rejection", drafter, "all") for drafter in DRAFTERS),
+    *(("rejection", MERGED, options) for options in OPTIONS if options != "all"),
+    *(("matching", drafter, "temperature 1") for drafter in DRAFTERS if "chain" in drafter),
+    *(("matching", MERGED, options) for options in OPTIONS),
+]
+TESTS = len(CASES) + 1  # and the one through the engine
+LEVEL = 0.01 / TESTS
+
+
+def found_p_value(verifier: Verifier, propose: Propose, options: SamplingOptions) -> float:
+    random = Random(1_000_003)
+    draws = [draw_pair(verifier, propose, options, seed, random) for seed in range(DRAWS)]
+    return p_value(joint_probabilities(options), draws)
+
+
+@pytest.mark.parametrize(("verifier", "drafter", "options"), CASES)
+def test_pairs_of_tokens_have_plain_decodings_distribution(
+    verifier: str, drafter: str, options: str
+) -> None:
+    assert found_p_value(VERIFIERS[verifier], DRAFTERS[drafter], OPTIONS[options]) > LEVEL
+
+
+def check_caught(propose: Propose) -> None:
+    assert found_p_value(Rejection(), propose, OPTIONS["temperature 1"]) < LEVEL
+
+
+class Generous(Rejection):
+    @staticmethod
+    def _accepts(left: Remainder, found: Candidate, state: SamplerState, number: int) -> bool:
+        likelier = replace(found, total=1.5 * found.total)
+        return Rejection._accepts(left, likelier, state, number)
+
+
+def test_accepting_too_often_is_caught() -> None:
+    assert found_p_value(Generous(), DRAFTERS["drawn, chain"], OPTIONS["temperature 1"]) < LEVEL
+
+
+def test_drawing_without_subtraction_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Remainder, "subtract", lambda *_: None)
+    check_caught(DRAFTERS["drawn, chain"])
+
+
+def test_a_later_siblings_distribution_must_be_renormalised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def not_renormalised(*arguments: Any) -> Candidate:
+        return replace(right(*arguments), total=1.0)
+
+    right = rejection.candidate
+    monkeypatch.setattr(rejection, "candidate", not_renormalised)
+    check_caught(DRAFTERS["drawn siblings, tree"])
+
+
+def test_one_uniform_number_for_two_purposes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rejection, "REMAINDER", ACCEPTANCE)
+    check_caught(DRAFTERS["drawn, chain"])
+
+
+def test_drawing_with_noise_that_drafters_know_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rejection, "REMAINDER", TOKENS)
+    check_caught(DRAFTERS["knows plain decoding, tree"])
+
+
+def likely_draws(tokens: list[int], state: SamplerState, random: Random) -> Siblings:
+    """Cut by the probability of the token drawn, which the contract forbids."""
+    [(token, q)] = one_drawn(tokens, state, random)
+    return [(token, q)] if probability(q_of(tokens), token) > 0.3 else []
+
+
+def one_noise_for_two(tokens: list[int], state: SamplerState, random: Random) -> Siblings:
+    """Two drafters that draw with the same noise, so that their draws are not independent."""
+    del state
+    number = random.random()
+    first, second = (draw(q_of(tokens, drafter), Random(number)) for drafter in (0, 1))
+    return [(first, q_of(tokens)), (second, q_of(tokens, 1))]
+
+
+def another_distribution(tokens: list[int], state: SamplerState, random: Random) -> Siblings:
+    """Drawn from one distribution, said to be from another."""
+    del state
+    return [(draw(q_of(tokens), random), q_of([*tokens, 50]))]
+
+
+def first_dropped(tokens: list[int], state: SamplerState, random: Random) -> Siblings:
+    """A sibling vanished where it equalled one that was dropped afterwards."""
+    del state
+    first, second = draw(q_of(tokens), random), draw(q_of(tokens, 1), random)
+    return [(second, q_of(tokens, 1))] if first != second else []
+
+
+def misplaced(tokens: list[int], state: SamplerState, random: Random) -> Siblings:
+    """A child of two drafters belongs to the one that comes second."""
+    del state
+    first, second = draw(q_of(tokens), random), draw(q_of(tokens, 1), random)
+    own = [(second, q_of(tokens, 1))]
+    return own if first == second else [(first, q_of(tokens)), *own]
+
+
+@pytest.mark.parametrize(
+    "level", [likely_draws, one_noise_for_two, another_distribution, first_dropped, misplaced]
+)
+def test_a_drafter_that_breaks_the_contract_is_caught(level: Any) -> None:
+    check_caught(trees(level))
+
+
+class DrawingDrafter(TestDrafter):
+    """Draws chains and trees from its own distributions, as an honest draft model would."""
+
+    name = "drawing"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.random = Random(5)
+        self.kinds = [DRAFTERS["drawn, chain"], DRAFTERS[MERGED]]
+
+    def propose(self, request: DraftRequest) -> Draft:
+        assert request.drawn
+        assert request.sampler is not None
+        kind = self.random.choice(self.kinds)
+        return kind(list(request.tokens), request.sampler, self.random)
+
+
+def drawing_engine(**keywords: Any) -> Engine:
+    program = FakeProgram(VOCABULARY, spread=SPREAD)
+    return fake_engine(DrawingDrafter(), program, verifier=Rejection(), **keywords)
+
+
+def test_the_engine_keeps_the_distribution() -> None:
+    """The pair after the first token, which prefill emits without a draft."""
+    engine = drawing_engine(parallel=64, queue=DRAWS, primitives=PRIMITIVES)
+    options = SamplingOptions(temperature=1.0, max_tokens=4)
+    for seed in range(DRAWS):
+        engine.submit(Request(PROMPT, structs.replace(options, seed=seed)))
+    outputs: dict[int, list[EmittedToken]] = {}
+    while engine.busy:
+        for event in engine.step():
+            outputs.setdefault(event.request, []).extend(event.tokens)
+    expected: Counter[Pair] = Counter()
+    for token, share in enumerate(chain_probabilities(PROMPT, options)):
+        for pair, chance in joint_probabilities(options, [*PROMPT, token]).items():
+            expected[pair] += share * chance  # type: ignore[assignment]
+    assert sum(token.from_draft for tokens in outputs.values() for token in tokens) > DRAWS / 2
+    assert p_value(expected, [(t[1].id, t[2].id) for t in outputs.values()]) > LEVEL
+
+
+def test_counts_hold_under_rejection() -> None:
+    outputs = run(drawing_engine(parallel=3), *[list(PROMPT)] * 6, max_tokens=40, temperature=1.0)
+    for output in outputs:
+        check_counts(output)
+        statistics = output.statistics
+        assert (statistics.verification, statistics.lossless) == ("rejection", True)
+        assert not statistics.seed_exact
+    assert sum(output.statistics.accepted for output in outputs) > 20
