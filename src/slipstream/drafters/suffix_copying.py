@@ -1,0 +1,282 @@
+"""Where a sequence copies from, kept over edits, and the edits themselves.
+
+A *copy pointer* is the place in a text that the sequence's next token is expected from. Where the
+sequence departs from it, the pointer waits there; it resumes at the nearest place behind the
+departure where the newest ``RESUME`` tokens agree again. What lay between is an *edit*: tokens of
+the source, and what stood for them. The same tokens ahead of a pointer are then expected to be
+edited likewise (a renamed variable, a changed quote), which plain suffix matching cannot foresee.
+An edit that was made h times and left out k times is expected with ratio (h + 1) / (h + k + 2),
+Laplace's rule, and only above 1/2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from slipstream.drafters.suffix_calibration import COPY
+from slipstream.drafters.suffix_index import MATCH_MAX, SuffixIndex
+from slipstream.drafters.suffix_tree import Occurrence
+
+POINTERS = 3  # places kept; two texts that are woven together need one each
+ADOPT = 4  # tokens of match from which on a place is worth a pointer
+RESUME = 2  # newest tokens that must agree for a pointer to go on
+WINDOW = 24  # tokens behind a departure where the copying may go on, beside those emitted since
+LOST_MAX = 128  # tokens emitted since the departure after which a pointer is dropped
+EDIT_MAX = 16  # most tokens on either side of an edit
+EDITS = 256  # most edits remembered per sequence
+SURE_TOKENS, SURE_MOST = 16, 6  # every 16 tokens copied so far count as one of match, at most 6
+
+
+@dataclass(slots=True)
+class Edit:
+    """``replaced`` tokens of a source and the ``emitted`` ones that stood for them."""
+
+    replaced: tuple[int, ...]
+    emitted: tuple[int, ...]
+    made: int = 1
+    left_out: int = 0
+
+    @property
+    def ratio(self) -> float:
+        return (self.made + 1) / (self.made + self.left_out + 2)
+
+
+class Edits:
+    """The edits of one sequence by the first token replaced, the newest of the same kind."""
+
+    def __init__(self) -> None:
+        self._edits: dict[tuple[int, ...], Edit] = {}
+        self._by_first: dict[int, list[Edit]] = {}
+
+    def learn(self, replaced: tuple[int, ...], emitted: tuple[int, ...]) -> None:
+        known = self._edits.pop(replaced, None)
+        if known is not None and known.emitted == emitted:
+            known.made += 1
+            self._edits[replaced] = known
+            return
+        if known is not None:
+            self._by_first[replaced[0]].remove(known)
+        elif len(self._edits) == EDITS:
+            oldest = self._edits.pop(next(iter(self._edits)))
+            self._by_first[oldest.replaced[0]].remove(oldest)
+        self._edits[replaced] = edit = Edit(replaced, emitted)
+        self._by_first.setdefault(replaced[0], []).insert(0, edit)
+
+    def at(self, tokens: Sequence[int], place: int) -> list[Edit]:
+        """Edits of what stands at a place."""
+        return [
+            edit
+            for edit in self._by_first.get(tokens[place], ())
+            if tuple(tokens[place : place + len(edit.replaced)]) == edit.replaced
+        ]
+
+    def left_out(self, tokens: Sequence[int], place: int) -> None:
+        """A place was copied as it stands."""
+        for edit in self.at(tokens, place):
+            edit.left_out += 1
+
+    def applied(self, tokens: Sequence[int], place: int, most: int) -> tuple[list[int], float]:
+        """The text from a place on with the expected edits made, and the least ratio of those.
+
+        Returns:
+            About ``most`` tokens; ratio 0 where nothing was to be edited.
+        """
+        made: list[int] = []
+        ratio = 0.0
+        while len(made) < most and place < len(tokens):
+            likely = [edit for edit in self._likely(tokens, place) if edit.ratio > 0.5]
+            if not likely:
+                made.append(tokens[place])
+                place += 1
+                continue
+            made += likely[0].emitted
+            place += len(likely[0].replaced)
+            ratio = min(ratio or 1.0, likely[0].ratio)
+        return made, ratio
+
+    def _likely(self, tokens: Sequence[int], place: int) -> Sequence[Edit]:
+        return self.at(tokens, place) if tokens[place] in self._by_first else ()
+
+
+@dataclass(slots=True)
+class CopyPointer:
+    """
+    Attributes:
+        source: the text copied from.
+        place: index of the next token expected; while lost, of the token departed from.
+        run: tokens that agreed in a row before ``place``.
+        copied: tokens that agreed in all.
+        skipped: tokens emitted since the departure; none while the copying goes on.
+    """
+
+    source: SuffixIndex
+    place: int
+    run: int
+    copied: int = 0
+    skipped: list[int] = field(default_factory=list)
+
+    @property
+    def lost(self) -> bool:
+        return bool(self.skipped)
+
+    def copy(self) -> CopyPointer:
+        return CopyPointer(self.source, self.place, self.run, self.copied, self.skipped[:])
+
+    def sure(self, agreeing: int) -> int:
+        """Length of match that a continuation here is worth."""
+        return min(agreeing + min(self.copied // SURE_TOKENS, SURE_MOST), MATCH_MAX)
+
+    def follow(self, token: int, stop: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """The sequence goes on by a token.
+
+        Args:
+            stop: tokens of the source that may be copied.
+
+        Returns:
+            The edit (replaced, emitted) where the copying just resumed behind one.
+        """
+        tokens = self.source.tokens
+        if not self.skipped and self.place < stop and tokens[self.place] == token:
+            self.place += 1
+            self.run += 1
+            self.copied += 1
+            return None
+        self.skipped.append(token)
+        resumptions = self.resumptions(stop)
+        if not resumptions or resumptions[0][1] < RESUME:
+            return None
+        return self._resume(*resumptions[0])
+
+    def _resume(self, place: int, agreeing: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        replaced = tuple(self.source.tokens[self.place : place - agreeing])
+        emitted = tuple(self.skipped[:-agreeing])
+        if not replaced or not emitted:
+            # an insertion or deletion is told by the token behind it
+            kept = (self.skipped[-agreeing],)
+            replaced, emitted = replaced + kept, emitted + kept
+        self.place, self.run = place, agreeing
+        self.copied += agreeing
+        self.skipped = []
+        return (replaced, emitted) if max(len(replaced), len(emitted)) <= EDIT_MAX else None
+
+    def resumptions(self, stop: int) -> list[tuple[int, int]]:
+        """Places behind the departure where the newest tokens agree, best first.
+
+        Returns:
+            (index of the next token, tokens that agree); more that agree come first, then the
+            place nearest to a departure of equal length on both sides.
+        """
+        tokens, skipped, first = self.source.tokens, self.skipped, self.place
+        last = min(first + WINDOW + len(skipped), stop)
+        found: list[tuple[int, int]] = []
+        place = first
+        while place < last:
+            try:
+                place = tokens.index(skipped[-1], place, last) + 1
+            except ValueError:
+                break
+            agreeing = 1
+            deepest = min(len(skipped), place - first)
+            while agreeing < deepest and tokens[place - 1 - agreeing] == skipped[-1 - agreeing]:
+                agreeing += 1
+            found.append((place, agreeing))
+        expected = first + len(skipped)
+        found.sort(key=lambda pair: (-pair[1], abs(pair[0] - expected)))
+        return found
+
+
+class CopyPointers:
+    """The pointers of one sequence, the one in use first.
+
+    Args:
+        own: the sequence's own text, which grows; pointers may stand in it or in others.
+    """
+
+    def __init__(self, own: SuffixIndex) -> None:
+        self.edits = Edits()
+        self._own = own
+        self._pointers: list[CopyPointer] = []
+
+    def copy(self, own: SuffixIndex) -> CopyPointers:
+        """For a fork, whose own text is a copy."""
+        twin = CopyPointers(own)
+        twin._pointers = [pointer.copy() for pointer in self._pointers]
+        for pointer in twin._pointers:
+            if pointer.source is self._own:
+                pointer.source = own
+        for edits in self.edits._edits.values():
+            twin.edits.learn(edits.replaced, edits.emitted)
+        return twin
+
+    def follow(self, first: int) -> None:
+        """The own text has grown: its tokens from ``first`` on are new."""
+        tokens = self._own.tokens
+        for place in range(first, len(tokens)):
+            for rank, pointer in enumerate(self._pointers):
+                own = pointer.source is self._own
+                stop = place if own else len(pointer.source)
+                before = pointer.place
+                edit = pointer.follow(tokens[place], stop)
+                if edit is not None:
+                    self.edits.learn(*edit)
+                elif not rank and pointer.place == before + 1:
+                    self.edits.left_out(pointer.source.tokens, before)
+        self._pointers = [pointer for pointer in self._pointers if len(pointer.skipped) <= LOST_MAX]
+        # the sort is stable: among those that go on, the one in use stays in use
+        self._pointers.sort(key=lambda pointer: pointer.lost)
+
+    def adopt(self, source: SuffixIndex, place: int, length: int) -> None:
+        """A place with a long match becomes a pointer, unless one is in use."""
+        if length < ADOPT or (self._pointers and not self._pointers[0].lost):
+            return
+        self._pointers = [
+            CopyPointer(source, place, length, length),
+            *(p for p in self._pointers if p.source is not source or p.place != place),
+        ][:POINTERS]
+
+    def occurrences(self, most: int) -> list[Occurrence]:
+        """Continuations at the pointers.
+
+        Args:
+            most: tokens of an edited continuation.
+        """
+        found: list[Occurrence] = []
+        for rank, pointer in enumerate(self._pointers):
+            if pointer.lost:
+                found += self._behind_departure(pointer, most, front=not rank)
+            else:
+                found += self._ahead(pointer, pointer.place, pointer.run, most)
+        return found
+
+    def _ahead(
+        self, pointer: CopyPointer, place: int, agreeing: int, most: int
+    ) -> list[Occurrence]:
+        tokens, sure = pointer.source.tokens, pointer.sure(agreeing)
+        plain = Occurrence(tokens, place, sure, COPY)
+        edited, ratio = self.edits.applied(tokens, place, most)
+        if not ratio:
+            return [plain]
+        return [plain, Occurrence(edited, 0, sure, COPY, ratio / (1.0 - ratio))]
+
+    def _behind_departure(
+        self, pointer: CopyPointer, most: int, *, front: bool
+    ) -> list[Occurrence]:
+        """Where a known edit goes on, where the newest tokens agree, else an equal length on."""
+        tokens, skipped, first = pointer.source.tokens, pointer.skipped, pointer.place
+        stop = len(self._own) - 1 if pointer.source is self._own else len(tokens)
+        if first >= stop:
+            return []
+        for edit in self.edits.at(tokens, first):
+            if list(edit.emitted[: len(skipped)]) == skipped:
+                rest, _ = self.edits.applied(tokens, first + len(edit.replaced), most)
+                going_on = [*edit.emitted[len(skipped) :], *rest]
+                return [Occurrence(going_on, 0, pointer.sure(len(skipped)), COPY)]
+        resumptions = pointer.resumptions(stop)[:2]
+        if not resumptions and front and len(skipped) == 1:
+            resumptions = [(first + 1, 0)]
+        return [
+            occurrence
+            for place, agreeing in resumptions
+            for occurrence in self._ahead(pointer, place, agreeing, most)
+        ]
