@@ -32,6 +32,7 @@ DrafterFactory = Callable[[Sequence[Sequence[int]]], Drafter | Sequence[Drafter]
 DRAFTERS: dict[str, DrafterFactory] = {
     "ngram-simple": lambda _: named_drafters(["ngram-simple"], NGRAMS),
     "ngram-mod": lambda _: named_drafters(["ngram-mod"], NGRAMS),
+    "suffix": lambda _: named_drafters(["suffix"], SpeculationOptions(suffix_p_min=0.0)),
     "both n-grams": lambda _: named_drafters(["ngram-mod", "ngram-simple"], NGRAMS),
     "scripted": ScriptedDrafter,
     "scripted, wrong at 3": lambda truth: ScriptedDrafter(truth, wrong_at=3),

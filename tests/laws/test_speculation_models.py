@@ -38,6 +38,7 @@ SAMPLINGS: dict[str, dict[str, Any]] = {
 DRAFTERS: dict[str, Callable[[int, list[list[int]]], Drafter | Sequence[Drafter]]] = {
     "ngram-simple": lambda _, __: named_drafters(["ngram-simple"], EAGER),
     "ngram-mod": lambda _, __: named_drafters(["ngram-mod"], EAGER),
+    "suffix": lambda _, __: named_drafters(["suffix"], SpeculationOptions(suffix_p_min=0.0)),
     "hostile": lambda vocabulary, truth: HostileDrafter(vocabulary, 5, truth),
     "hostile chains": lambda vocabulary, _: HostileDrafter(vocabulary, 6, trees=False),
     "scripted": lambda _, truth: ScriptedDrafter(truth),
