@@ -176,7 +176,7 @@ def test_estimates_follow_a_change_and_stay_probabilities() -> None:
     for _ in range(1000):
         calibration.learn(bucket, 0.3, hit=True)
     assert calibration.estimates[bucket] == MOST
-    for _ in range(100):
+    for _ in range(150):
         calibration.learn(bucket, 1.0, hit=False)
     assert LEAST <= calibration.estimates[bucket] < 0.2
 
@@ -271,10 +271,12 @@ def drafted(tokens: Sequence[int], **options: float) -> list[int]:
 def test_a_copy_is_found_at_once_and_is_long() -> None:
     text = [*range(100, 200)]
     assert drafted([*text, 5, 6, *text[:12]], factor=100) == text[12:60]
-    assert drafted([*text, 5, 6, *text[:12]], factor=2) == text[12:36]
+    # a place to copy from counts as two tokens of match more
+    assert drafted([*text, 5, 6, *text[:12]], factor=2) == text[12:40]
     assert drafted([*text, 5, 6, *text[:12]], factor=100, n_max=7) == text[12:19]
-    # two tokens of match promise little: about 0.3, then the more the longer it goes
-    assert drafted([*text, 5, 6, *text[:2]]) == text[2:10]
+    # two tokens of match promise little, three of a half
+    assert drafted([*text, 5, 6, *text[:2]], p_min=0.1) == text[2:4]
+    assert drafted([*text, 5, 6, *text[:2]], p_min=0.0) == text[2:10]
     assert drafted([*text, 5, 6, *text[:2]], p_min=0.5) == []
     assert drafted([*text, 5, 6, *text[:2]], match=3) == []
 
@@ -540,7 +542,7 @@ def test_a_pool_drops_its_oldest_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     for number, text in enumerate(texts):
         query = indexed(text[:200]).query()
         found = [s.occurrences(query, 4, len(s) + 1) for s in pool.segments]
-        assert any(found) == (number >= 6), number
+        assert any(found) == (number >= 5), number
     pool.add([generator.randrange(10_000) for _ in range(9000)])
     assert len(pool) == 3000
 

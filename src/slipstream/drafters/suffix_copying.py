@@ -211,20 +211,32 @@ class CopyPointers:
 
     def follow(self, first: int) -> None:
         """The own text has grown: its tokens from ``first`` on are new."""
-        tokens = self._own.tokens
-        for place in range(first, len(tokens)):
+        for place in range(first, len(self._own.tokens)):
             for rank, pointer in enumerate(self._pointers):
-                own = pointer.source is self._own
-                stop = place if own else len(pointer.source)
-                before = pointer.place
-                edit = pointer.follow(tokens[place], stop)
-                if edit is not None:
-                    self.edits.learn(*edit)
-                elif not rank and pointer.place == before + 1:
-                    self.edits.left_out(pointer.source.tokens, before)
-        self._pointers = [pointer for pointer in self._pointers if len(pointer.skipped) <= LOST_MAX]
+                self._follow(pointer, place, front=not rank)
+        self._pointers = [p for p in self._pointers if len(p.skipped) <= LOST_MAX]
         # the sort is stable: among those that go on, the one in use stays in use
         self._pointers.sort(key=lambda pointer: pointer.lost)
+
+    def _follow(self, pointer: CopyPointer, place: int, *, front: bool) -> None:
+        """One pointer hears of one token, and the edits of what happened."""
+        stop = place if pointer.source is self._own else len(pointer.source)
+        before = pointer.place
+        edit = pointer.follow(self._own.tokens[place], stop)
+        if edit is not None:
+            self.edits.learn(*edit)
+        elif pointer.lost:
+            self._follow_known_edit(pointer)
+        elif front and pointer.place == before + 1:
+            self.edits.left_out(pointer.source.tokens, before)
+
+    def _follow_known_edit(self, pointer: CopyPointer) -> None:
+        for edit in self.edits.at(pointer.source.tokens, pointer.place):
+            if list(edit.emitted) == pointer.skipped:
+                edit.made += 1
+                pointer.place += len(edit.replaced)
+                pointer.skipped = []
+                return
 
     def adopt(self, source: SuffixIndex, place: int, length: int) -> None:
         """A place with a long match becomes a pointer, unless one is in use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 from slipstream.drafters.suffix_calibration import Calibration
@@ -27,7 +28,7 @@ class SuffixPool:
         self._shortest = shortest
         self._limit = limit
         self._rooms: list[int] = []
-        self._last: list[int] = []
+        self._last = array("i")
 
     def __len__(self) -> int:
         return sum(len(segment) for segment in self.segments)
@@ -36,12 +37,11 @@ class SuffixPool:
         return sum(segment.bytes() for segment in self.segments)
 
     def add(self, text: Sequence[int]) -> None:
-        """Remember a finished text, of a text that the last one begins (a conversation that went
-        on) only what is new."""
-        text = list(text[-(self._limit - 1) :])
-        known = max(_common_prefix(text, self._last) - MATCH_MAX, 0)
-        self._last = text
-        new = [*text[known:], SEPARATOR]
+        """Remember a finished text; where it goes on from the last one, only what is new."""
+        kept = array("i", text[-(self._limit - 1) :])
+        known = max(_common_prefix(kept, self._last) - MATCH_MAX, 0)
+        self._last = kept
+        new = [*kept[known:], SEPARATOR]
         if not self.segments or len(self.segments[-1]) + len(new) > self._rooms[-1]:
             self._open(len(new))
         self.segments[-1].extend(new)
