@@ -5,16 +5,14 @@ sequence departs from it, the pointer waits there; it resumes at the nearest pla
 departure where the newest ``RESUME`` tokens agree again. What lay between is an *edit*: tokens of
 the source, and what stood for them. The same tokens ahead of a pointer are then expected to be
 edited likewise (a renamed variable, a changed quote), which plain suffix matching cannot foresee.
-An edit that was made h times and left out k times is expected with ratio (h + 1) / (h + k + 2),
-Laplace's rule, and only above 1/2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from slipstream.drafters.suffix_calibration import COPY
+from slipstream.drafters.suffix_edits import EDIT_MAX, Edits
 from slipstream.drafters.suffix_index import MATCH_MAX, SuffixIndex
 from slipstream.drafters.suffix_tree import Occurrence
 
@@ -23,80 +21,7 @@ ADOPT = 4  # tokens of match from which on a place is worth a pointer
 RESUME = 2  # newest tokens that must agree for a pointer to go on
 WINDOW = 24  # tokens behind a departure where the copying may go on, beside those emitted since
 LOST_MAX = 128  # tokens emitted since the departure after which a pointer is dropped
-EDIT_MAX = 16  # most tokens on either side of an edit
-EDITS = 256  # most edits remembered per sequence
 SURE_TOKENS, SURE_MOST = 16, 6  # every 16 tokens copied so far count as one of match, at most 6
-
-
-@dataclass(slots=True)
-class Edit:
-    """``replaced`` tokens of a source and the ``emitted`` ones that stood for them."""
-
-    replaced: tuple[int, ...]
-    emitted: tuple[int, ...]
-    made: int = 1
-    left_out: int = 0
-
-    @property
-    def ratio(self) -> float:
-        return (self.made + 1) / (self.made + self.left_out + 2)
-
-
-class Edits:
-    """The edits of one sequence by the first token replaced, the newest of the same kind."""
-
-    def __init__(self) -> None:
-        self._edits: dict[tuple[int, ...], Edit] = {}
-        self._by_first: dict[int, list[Edit]] = {}
-
-    def learn(self, replaced: tuple[int, ...], emitted: tuple[int, ...]) -> None:
-        known = self._edits.pop(replaced, None)
-        if known is not None and known.emitted == emitted:
-            known.made += 1
-            self._edits[replaced] = known
-            return
-        if known is not None:
-            self._by_first[replaced[0]].remove(known)
-        elif len(self._edits) == EDITS:
-            oldest = self._edits.pop(next(iter(self._edits)))
-            self._by_first[oldest.replaced[0]].remove(oldest)
-        self._edits[replaced] = edit = Edit(replaced, emitted)
-        self._by_first.setdefault(replaced[0], []).insert(0, edit)
-
-    def at(self, tokens: Sequence[int], place: int) -> list[Edit]:
-        """Edits of what stands at a place."""
-        return [
-            edit
-            for edit in self._by_first.get(tokens[place], ())
-            if tuple(tokens[place : place + len(edit.replaced)]) == edit.replaced
-        ]
-
-    def left_out(self, tokens: Sequence[int], place: int) -> None:
-        """A place was copied as it stands."""
-        for edit in self.at(tokens, place):
-            edit.left_out += 1
-
-    def applied(self, tokens: Sequence[int], place: int, most: int) -> tuple[list[int], float]:
-        """The text from a place on with the expected edits made, and the least ratio of those.
-
-        Returns:
-            About ``most`` tokens; ratio 0 where nothing was to be edited.
-        """
-        made: list[int] = []
-        ratio = 0.0
-        while len(made) < most and place < len(tokens):
-            likely = [edit for edit in self._likely(tokens, place) if edit.ratio > 0.5]
-            if not likely:
-                made.append(tokens[place])
-                place += 1
-                continue
-            made += likely[0].emitted
-            place += len(likely[0].replaced)
-            ratio = min(ratio or 1.0, likely[0].ratio)
-        return made, ratio
-
-    def _likely(self, tokens: Sequence[int], place: int) -> Sequence[Edit]:
-        return self.at(tokens, place) if tokens[place] in self._by_first else ()
 
 
 @dataclass(slots=True)
@@ -201,12 +126,11 @@ class CopyPointers:
     def copy(self, own: SuffixIndex) -> CopyPointers:
         """For a fork, whose own text is a copy."""
         twin = CopyPointers(own)
+        twin.edits = self.edits.copy()
         twin._pointers = [pointer.copy() for pointer in self._pointers]
         for pointer in twin._pointers:
             if pointer.source is self._own:
                 pointer.source = own
-        for edits in self.edits._edits.values():
-            twin.edits.learn(edits.replaced, edits.emitted)
         return twin
 
     def follow(self, first: int) -> None:
