@@ -1,4 +1,4 @@
-"""suffix: its index against a search by hand, its trees, calibration, copying, scopes, bounds."""
+"""suffix: its drafts, copying over edits, scopes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import pytest
 from engines import named_drafters
 from slipstream.drafters.base import ROOT, Draft, DraftRequest, Outcome
 from slipstream.drafters.suffix import Suffix
-from slipstream.drafters.suffix_calibration import (
-    COPY,
-)
-from slipstream.drafters.suffix_copying import CopyPointers, Edits
+from slipstream.drafters.suffix_calibration import COPY
+from slipstream.drafters.suffix_copying import CopyPointers
+from slipstream.drafters.suffix_edits import Edits
+from slipstream.drafters.suffix_index import SuffixIndex
 from slipstream.options import SpeculationOptions
 
-TOKENS = st.lists(st.sampled_from([0, 1, 2, 151643]), max_size=120)
 ENGLISH = random.Random(4).choices(range(300), k=600)
 
 
@@ -180,7 +179,8 @@ def adopt(drafter: Suffix, place: int) -> None:
 
 def test_a_substitution_is_expected_right_behind_a_departure() -> None:
     source = [*range(100, 130)]
-    index = indexed(source)
+    index = SuffixIndex(2)
+    index.extend(source)
     pointers = CopyPointers(index)
     pointers.adopt(index, 10, 8)
     index.extend([110, 111, 7])
