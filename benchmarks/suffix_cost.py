@@ -6,7 +6,8 @@ No model runs: a known output is decoded step by step as an engine would with ma
 with one call of `draft` and one of `observe` (in them the new tokens are learnt). The prompt is
 this package's own source, split into words and signs. Outputs: `copy` (the source again, one name
 changed), `new` (random words of the source, nothing to draft from), `loop` (30 tokens for ever),
-and `warm` (a finished text of the scope again). Times in microseconds; ends with one JSON line.
+and `warm` (a finished text of the scope again). Microseconds of processor time, which neighbours
+disturb less than elapsed time. Ends with one JSON line.
 """
 
 from __future__ import annotations
@@ -49,28 +50,28 @@ def decode(
     drafter: Suffix, sequence: int, prompt: Sequence[int], output: Sequence[int], steps: int
 ) -> dict[str, float]:
     """Open, decode for some steps and close; returns figures."""
-    begin = time.perf_counter()
+    begin = time.thread_time()
     drafter.open(sequence, prompt, "session")
-    opened = time.perf_counter() - begin
+    opened = time.thread_time() - begin
     tokens, emitted, accepted, drafted, times = [*prompt, output[0]], 1, 0, 0, []
     drafter.observe(sequence, Outcome(Draft(), (), (output[0],)))
     while len(times) < steps and emitted + N_MAX < len(output):
-        begin = time.perf_counter()
+        begin = time.thread_time()
         [draft] = drafter.draft([DraftRequest(sequence, tokens, N_MAX)])
-        middle = time.perf_counter()
+        middle = time.thread_time()
         path = draft.matched(output[emitted : emitted + N_MAX])
         new = tuple(output[emitted : emitted + len(path) + 1])
         outcome = Outcome(draft, path, new, len(draft))
-        resumed = time.perf_counter()
+        resumed = time.thread_time()
         drafter.observe(sequence, outcome)
-        times.append(middle - begin + time.perf_counter() - resumed)
+        times.append(middle - begin + time.thread_time() - resumed)
         tokens += new
         emitted += len(new)
         accepted += len(path)
         drafted += len(draft)
-    begin = time.perf_counter()
+    begin = time.thread_time()
     drafter.close(sequence)
-    closed = time.perf_counter() - begin
+    closed = time.thread_time() - begin
     times.sort()
     return {
         "open_us_per_token": round(1e6 * opened / len(prompt), 3),

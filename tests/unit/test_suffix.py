@@ -284,7 +284,8 @@ def test_fork_and_close() -> None:
     assert list(expected.tokens) == ENGLISH[60:75]
     drafter.close(0)
     drafter.close(0)
-    assert ask(drafter, [*ENGLISH[:300], *ENGLISH[40:60]], 1, 15) == expected
+    found = ask(drafter, [*ENGLISH[:300], *ENGLISH[40:60]], 1, 15)
+    assert found.tokens == expected.tokens
     drafter.close(1)
     assert drafter._texts == {}
 

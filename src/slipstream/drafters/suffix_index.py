@@ -7,7 +7,8 @@ tokens are hashed, as in LZ77 compressors; occurrences of a key form a chain fro
 oldest. A walk visits the newest ``WALK`` of a chain, so a frequent context is judged by its recent
 past; every hit is compared token by token, so a collision of hashes costs time only.
 
-Hash of a key t_1..t_k: the sum of t_j M^(k-j) modulo 2^64; its slot is in the leading bits.
+Hash of a key t_1..t_k: the sum of t_j M^(k-j) modulo 2^64. Its slot is in the leading bits of the
+hash times M, which depend on every token.
 """
 
 from __future__ import annotations
@@ -131,12 +132,14 @@ class SuffixIndex:
                 if end < order:
                     level.previous.append(0)
                     continue
-                slot = value >> shift
+                slot = (value * MULTIPLIER & WORD) >> shift
                 level.previous.append(level.heads[slot])
                 level.heads[slot] = end
 
     def extend_at_once(self, new: Sequence[int]) -> None:
         """The same chains, by hashing and sorting all new keys of a level together."""
+        if not new:
+            return
         start = len(self.tokens)
         self.tokens.extend(new)
         for level in self._levels:
@@ -147,7 +150,7 @@ class SuffixIndex:
                 continue
             hashes = self._hashes(first, level.order)
             level.hash = int(hashes[-1])
-            slots = (hashes >> np.uint64(self._shift)).astype(np.int64)
+            slots = (hashes * np.uint64(MULTIPLIER) >> np.uint64(self._shift)).astype(np.int64)
             level.previous.frombytes(_chain(slots, first, level.heads).tobytes())
 
     def _hashes(self, first: int, order: int) -> NDArray[np.uint64]:
@@ -192,7 +195,7 @@ class SuffixIndex:
             order = level.order
             if query.length < order:
                 continue
-            end = level.heads[value >> self._shift]
+            end = level.heads[(value * MULTIPLIER & WORD) >> self._shift]
             previous = level.previous
             for _ in range(WALK):
                 if not end or len(found) == most:
