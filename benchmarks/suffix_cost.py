@@ -6,8 +6,8 @@ No model runs: a known output is decoded step by step as an engine would with ma
 with one call of `draft` and one of `observe` (in them the new tokens are learnt). The prompt is
 this package's own source, split into words and signs. Outputs: `copy` (the source again, one name
 changed), `new` (random words of the source, nothing to draft from), `loop` (30 tokens for ever),
-and `warm` (a finished text of the scope again). Microseconds of processor time, which neighbours
-disturb less than elapsed time. Ends with one JSON line.
+and `warm` (a finished text of the scope again). Microseconds; the lowest of several runs is the one
+that neighbours disturbed least. Ends with one JSON line.
 """
 
 from __future__ import annotations
@@ -50,28 +50,28 @@ def decode(
     drafter: Suffix, sequence: int, prompt: Sequence[int], output: Sequence[int], steps: int
 ) -> dict[str, float]:
     """Open, decode for some steps and close; returns figures."""
-    begin = time.thread_time()
+    begin = time.perf_counter()
     drafter.open(sequence, prompt, "session")
-    opened = time.thread_time() - begin
+    opened = time.perf_counter() - begin
     tokens, emitted, accepted, drafted, times = [*prompt, output[0]], 1, 0, 0, []
     drafter.observe(sequence, Outcome(Draft(), (), (output[0],)))
     while len(times) < steps and emitted + N_MAX < len(output):
-        begin = time.thread_time()
+        begin = time.perf_counter()
         [draft] = drafter.draft([DraftRequest(sequence, tokens, N_MAX)])
-        middle = time.thread_time()
+        middle = time.perf_counter()
         path = draft.matched(output[emitted : emitted + N_MAX])
         new = tuple(output[emitted : emitted + len(path) + 1])
         outcome = Outcome(draft, path, new, len(draft))
-        resumed = time.thread_time()
+        resumed = time.perf_counter()
         drafter.observe(sequence, outcome)
-        times.append(middle - begin + time.thread_time() - resumed)
+        times.append(middle - begin + time.perf_counter() - resumed)
         tokens += new
         emitted += len(new)
         accepted += len(path)
         drafted += len(draft)
-    begin = time.thread_time()
+    begin = time.perf_counter()
     drafter.close(sequence)
-    closed = time.thread_time() - begin
+    closed = time.perf_counter() - begin
     times.sort()
     return {
         "open_us_per_token": round(1e6 * opened / len(prompt), 3),

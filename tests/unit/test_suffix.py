@@ -207,7 +207,7 @@ def test_edits_are_believed_by_their_record() -> None:
     edits.learn((2, 3), (7,))
     assert edits.applied(source, 0, 9)[1] == pytest.approx(3 / 4)
     for _ in range(2):
-        edits.left_out(source, 1)
+        edits.left_out(source, 0, 3)
     assert edits.applied(source, 0, 9) == (source, 0.0)
     edits.learn((2, 3), (8, 9))
     assert edits.applied(source, 0, 9)[0] == [1, 8, 9, 1, 2, 4]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.drafters import suffix_pool
-from slipstream.drafters.suffix_index import MATCH_MAX, SEPARATOR, WALK, SuffixIndex
+from slipstream.drafters.suffix_index import MATCH_MAX, SEPARATOR, STRIDE, WALK, SuffixIndex
 from slipstream.drafters.suffix_pool import SuffixPool
 
 TOKENS = st.lists(st.sampled_from([0, 1, 2, 151643]), max_size=120)
@@ -38,8 +38,8 @@ def occurrences_by_hand(
 ) -> dict[int, int]:
     """The definition: per key length, the newest ``WALK`` occurrences of the last tokens."""
     orders = [shortest]
-    while 2 * orders[-1] < MATCH_MAX:
-        orders.append(2 * orders[-1])
+    while STRIDE * orders[-1] < MATCH_MAX:
+        orders.append(STRIDE * orders[-1])
     found: dict[int, int] = {}
     for order in reversed(orders):
         if len(query) < order:

@@ -37,8 +37,8 @@ def bucket_of(kind: int, length: int, count: int) -> int:
         length: of the longest match, in tokens.
         count: occurrences that agree.
     """
-    count_class = sum(count >= first for first in COUNTS)
-    length_class = LENGTH_CLASSES[min(length, MATCH_MAX)]
+    count_class = 0 if count < COUNTS[0] else 1 if count < COUNTS[1] else 2
+    length_class = LENGTH_CLASSES[length if length < MATCH_MAX else MATCH_MAX]
     return (kind * (len(LENGTHS) + 1) + length_class) * COUNT_CLASSES + count_class
 
 

@@ -9,6 +9,7 @@ edited likewise (a renamed variable, a changed quote), which plain suffix matchi
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 
 from slipstream.drafters.suffix_calibration import COPY
@@ -52,8 +53,21 @@ class CopyPointer:
         """Length of match that a continuation here is worth."""
         return min(agreeing + min(self.copied // SURE_TOKENS, SURE_MOST), MATCH_MAX)
 
-    def follow(self, token: int, stop: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """The sequence goes on by a token.
+    def agree(self, tokens: array[int], first: int) -> int:
+        """Go on by as many of a sequence's tokens from ``first`` on as agree; how many did."""
+        source, place = self.source.tokens, self.place
+        count = len(tokens) - first
+        if source[place : place + count] != tokens[first:]:
+            count = min(count, len(source) - place)
+            pairs = zip(source[place : place + count], tokens[first:], strict=False)
+            count = next((i for i, (one, other) in enumerate(pairs) if one != other), count)
+        self.place += count
+        self.run += count
+        self.copied += count
+        return count
+
+    def depart(self, token: int, stop: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """The sequence goes on by a token that is not expected here, or while lost.
 
         Args:
             stop: tokens of the source that may be copied.
@@ -61,12 +75,6 @@ class CopyPointer:
         Returns:
             The edit (replaced, emitted) where the copying just resumed behind one.
         """
-        tokens = self.source.tokens
-        if not self.skipped and self.place < stop and tokens[self.place] == token:
-            self.place += 1
-            self.run += 1
-            self.copied += 1
-            return None
         self.skipped.append(token)
         resumptions = self.resumptions(stop)
         if not resumptions or resumptions[0][1] < RESUME:
@@ -135,24 +143,30 @@ class CopyPointers:
 
     def follow(self, first: int) -> None:
         """The own text has grown: its tokens from ``first`` on are new."""
-        for place in range(first, len(self._own.tokens)):
-            for rank, pointer in enumerate(self._pointers):
-                self._follow(pointer, place, front=not rank)
+        for rank, pointer in enumerate(self._pointers):
+            self._follow(pointer, first, front=not rank)
         self._pointers = [p for p in self._pointers if len(p.skipped) <= LOST_MAX]
         # the sort is stable: among those that go on, the one in use stays in use
         self._pointers.sort(key=lambda pointer: pointer.lost)
 
     def _follow(self, pointer: CopyPointer, place: int, *, front: bool) -> None:
-        """One pointer hears of one token, and the edits of what happened."""
-        stop = place if pointer.source is self._own else len(pointer.source)
-        before = pointer.place
-        edit = pointer.follow(self._own.tokens[place], stop)
-        if edit is not None:
-            self.edits.learn(*edit)
-        elif pointer.lost:
-            self._follow_known_edit(pointer)
-        elif front and pointer.place == before + 1:
-            self.edits.left_out(pointer.source.tokens, before)
+        """One pointer hears of the tokens from ``place`` on, and the edits of what happened."""
+        tokens, source = self._own.tokens, pointer.source.tokens
+        while place < len(tokens):
+            if not pointer.lost:
+                before = pointer.place
+                place += pointer.agree(tokens, place)
+                if front:
+                    self.edits.left_out(source, before, pointer.place)
+                if place == len(tokens):
+                    return
+            stop = place if source is tokens else len(source)
+            edit = pointer.depart(tokens[place], stop)
+            place += 1
+            if edit is not None:
+                self.edits.learn(*edit)
+            elif pointer.lost:
+                self._follow_known_edit(pointer)
 
     def _follow_known_edit(self, pointer: CopyPointer) -> None:
         for edit in self.edits.at(pointer.source.tokens, pointer.place):

@@ -65,10 +65,13 @@ class Edits:
             if tuple(tokens[place : place + len(edit.replaced)]) == edit.replaced
         ]
 
-    def left_out(self, tokens: Sequence[int], place: int) -> None:
-        """A place was copied as it stands."""
-        for edit in self.at(tokens, place):
-            edit.left_out += 1
+    def left_out(self, tokens: Sequence[int], first: int, stop: int) -> None:
+        """The places from ``first`` to ``stop`` were copied as they stand."""
+        if self._by_first.keys().isdisjoint(tokens[first:stop]):
+            return
+        for place in range(first, stop):
+            for edit in self.at(tokens, place):
+                edit.left_out += 1
 
     def applied(self, tokens: Sequence[int], place: int, most: int) -> tuple[list[int], float]:
         """The text from a place on with the expected edits made, and the least ratio of those.

@@ -1,8 +1,8 @@
 """A text in which the recent occurrences of any suffix are found in constant time.
 
 It answers what a suffix automaton answers (the longest suffix of a query that occurs in the text,
-and where), at 4 (1 + 2 levels) bytes per token instead of the 500 of an automaton of Python
-objects, and a prompt is learnt by sorting instead of token by token. Keys of ``shortest * 2^level``
+and where), at 4 + 8 levels bytes per token instead of the 500 of an automaton of Python
+objects, and a prompt is learnt by sorting instead of token by token. Keys of ``shortest * 4^level``
 tokens are hashed, as in LZ77 compressors; occurrences of a key form a chain from the newest to the
 oldest. A walk visits the newest ``WALK`` of a chain, so a frequent context is judged by its recent
 past; every hit is compared token by token, so a collision of hashes costs time only.
@@ -25,7 +25,8 @@ from slipstream.drafters.ngram_table import MULTIPLIER, WORD
 MATCH_MAX = (
     64  # longest match told apart; the depth of the trees of the SuffixDecoding paper's code
 )
-WALK = 24  # entries of a chain visited per key length
+STRIDE = 4  # from one key length to the next
+WALK = 32  # entries of a chain visited per key length
 BULK = 96  # from this many tokens on, sorting is faster than appending one by one
 SEPARATOR = -1  # between texts; no token equals it
 LEAST_SLOTS = 1 << 10
@@ -81,8 +82,8 @@ class SuffixIndex:
         self.tokens = array("i")
         self._shift = _shift(max(capacity, LEAST_SLOTS))
         orders = [shortest]
-        while 2 * orders[-1] < MATCH_MAX:
-            orders.append(2 * orders[-1])
+        while STRIDE * orders[-1] < MATCH_MAX:
+            orders.append(STRIDE * orders[-1])
         self._levels = [_Level(order, self._slots) for order in orders]
 
     @property
@@ -119,22 +120,28 @@ class SuffixIndex:
 
     def extend_singly(self, new: Sequence[int]) -> None:
         """The slow twin of ``extend_at_once``, the faster of the two for a few tokens."""
-        tokens, levels, shift = self.tokens, self._levels, self._shift
-        for token in new:
-            tokens.append(token)
-            end = len(tokens)
-            for level in levels:
-                order = level.order
-                value = level.hash * MULTIPLIER + token
-                if end > order:
-                    value -= tokens[end - 1 - order] * level.leading
-                level.hash = value = value & WORD
-                if end < order:
-                    level.previous.append(0)
-                    continue
-                slot = (value * MULTIPLIER & WORD) >> shift
-                level.previous.append(level.heads[slot])
-                level.heads[slot] = end
+        start = len(self.tokens)
+        self.tokens.extend(new)
+        for level in self._levels:
+            self._link(level, start)
+
+    def _link(self, level: _Level, start: int) -> None:
+        """Enter the keys of one length that end behind ``start``."""
+        tokens, shift = self.tokens, self._shift
+        order, leading, value = level.order, level.leading, level.hash
+        heads, append = level.heads, level.previous.append
+        for place in range(start, len(tokens)):
+            value = value * MULTIPLIER + tokens[place]
+            if place >= order:
+                value -= tokens[place - order] * leading
+            value &= WORD
+            if place + 1 < order:
+                append(0)
+                continue
+            slot = (value * MULTIPLIER & WORD) >> shift
+            append(heads[slot])
+            heads[slot] = place + 1
+        level.hash = value
 
     def extend_at_once(self, new: Sequence[int]) -> None:
         """The same chains, by hashing and sorting all new keys of a level together."""

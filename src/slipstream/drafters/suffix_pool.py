@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from slipstream.drafters.suffix_calibration import Calibration
 from slipstream.drafters.suffix_index import MATCH_MAX, SEPARATOR, SuffixIndex
 
-# A token takes at most 4 + 5 levels * (4 + 4..8) bytes (suffix_index.py): 2^20 take 44 to 64 MiB.
+# A token takes 4 + 3 levels * (4 + 4..8) bytes (suffix_index.py), so these take 28 to 40 MiB.
 POOL_TOKENS = 1 << 20
 SEGMENT_TOKENS = 1 << 16  # 16 segments at the limit, each asked with one look-up per key length
 FIRST_SEGMENT_TOKENS = 1 << 12

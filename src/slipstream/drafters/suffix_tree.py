@@ -100,41 +100,60 @@ class DraftTree:
                 bucket = SINGLE[kind][min(length + depth, MATCH_MAX)]
                 self._push(tokens[place], parent, path, (bucket, 1.0), occurrences, depth)
             return
-        groups = self._groups(occurrences, depth)
-        total = sum(group.weight for group in groups.values())
-        ranked = sorted(groups.items(), key=lambda item: -item[1].weight)
-        for token, group in ranked[: self._branches]:
-            best, members = group.best, group.members
-            bucket = bucket_of(best.kind, best.length + depth, len(members))
-            claim = (bucket, group.weight / total)
-            self._push(token, parent, path, claim, members[:SUPPORTERS], depth)
+        votes = self._votes(occurrences, depth)
+        if not votes:
+            return
+        token = votes[0][0]
+        if all(vote[0] == token for vote in votes):
+            best = max(votes, key=_weight_of)[2]
+            bucket = bucket_of(best[3], best[2] + depth, len(votes))
+            members = [vote[2] for vote in votes[:SUPPORTERS]]
+            self._push(token, parent, path, (bucket, 1.0), members, depth)
+            return
+        self._branch(votes, parent, depth, path)
 
-    def _groups(self, occurrences: Sequence[Occurrence], depth: int) -> dict[int, _Group]:
-        """Occurrences by the token they go on with."""
+    def _votes(
+        self, occurrences: Sequence[Occurrence], depth: int
+    ) -> list[tuple[int, float, Occurrence]]:
+        """Of each occurrence that goes on: token, weight."""
         odds = self._calibration.odds
-        groups: dict[int, _Group] = {}
-        edited: list[tuple[_Group, Occurrence]] = []
-        total = 0.0
+        votes: list[tuple[int, float, Occurrence]] = []
+        edited, total = False, 0.0
         for occurrence in occurrences:
             tokens, place, length, kind, edit = occurrence
             place += depth
             if place >= len(tokens) or (token := tokens[place]) < 0:
                 continue
-            group = groups.get(token)
-            if group is None:
-                group = groups[token] = _Group(occurrence)
-            group.members.append(occurrence)
+            length += depth
+            weight = odds[SINGLE[kind][length if length < MATCH_MAX else MATCH_MAX]]
+            votes.append((token, weight, occurrence))
             if edit:
-                edited.append((group, occurrence))
-                continue
-            weight = odds[SINGLE[kind][min(length + depth, MATCH_MAX)]]
-            total += weight
-            group.weight += weight
-            if weight > group.heaviest:
-                group.heaviest, group.best = weight, occurrence
-        for group, occurrence in edited:
-            group.weight += occurrence.odds * (total or 1.0)
-        return groups
+                edited = True
+            else:
+                total += weight
+        if edited:
+            votes = [
+                (token, one.odds * (total or 1.0) if one.odds else weight, one)
+                for token, weight, one in votes
+            ]
+        return votes
+
+    def _branch(
+        self, votes: Sequence[tuple[int, float, Occurrence]], parent: int, depth: int, path: float
+    ) -> None:
+        """Open a child per token voted for."""
+        groups: dict[int, list[tuple[int, float, Occurrence]]] = {}
+        for vote in votes:
+            groups.setdefault(vote[0], []).append(vote)
+        weights = {token: sum(map(_weight_of, group)) for token, group in groups.items()}
+        total = sum(weights.values())
+        for token in sorted(groups, key=lambda token: -weights[token])[: self._branches]:
+            group = groups[token]
+            best = max(group, key=_weight_of)[2]
+            bucket = bucket_of(best.kind, best.length + depth, len(group))
+            claim = (bucket, weights[token] / total)
+            members = [vote[2] for vote in group[:SUPPORTERS]]
+            self._push(token, parent, path, claim, members, depth)
 
     def _push(
         self,
@@ -161,11 +180,5 @@ class DraftTree:
         return children
 
 
-class _Group:
-    __slots__ = ("best", "heaviest", "members", "weight")
-
-    def __init__(self, first: Occurrence) -> None:
-        self.best = first
-        self.heaviest = 0.0
-        self.weight = 0.0
-        self.members: list[Occurrence] = []
+def _weight_of(vote: tuple[int, float, Occurrence]) -> float:
+    return vote[1]
