@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from slipstream.drafters.suffix_index import MATCH_MAX
 
-OWN, SCOPE, COPY = range(3)
-"""Kinds: elsewhere in the same sequence, in a text of its scope, at a copy pointer."""
+OWN, SCOPE, COPY, RESUMED = KINDS = range(4)
+"""Elsewhere in the same sequence; in a text of its scope; at a copy pointer; behind a departure."""
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 11, 16, 24, 32, 48, 64)  # first length of each class but the lowest
 COUNTS = (2, 4)
-STARTS = (0.0, 0.0, 2.0)  # b per kind
-HALF_LENGTH = 3.0
-COUNT_ODDS = (1.0, 1.5, 2.0)
+STARTS = (0.0, 0.0, 0.5, 0.5)  # b per kind
+HALF_LENGTH, EXPONENT = 2.5, 1.5
+COUNT_ODDS = (1.0, 1.25, 1.5)
 PRIOR_STRENGTH = 6.0
 DECAY = 0.98
 LEAST, MOST = 0.01, 0.99
@@ -42,10 +42,9 @@ def bucket_of(kind: int, length: int, count: int) -> int:
     return (kind * (len(LENGTHS) + 1) + length_class) * COUNT_CLASSES + count_class
 
 
-BUCKETS = bucket_of(COPY, MATCH_MAX, COUNTS[-1]) + 1
+BUCKETS = bucket_of(RESUMED, MATCH_MAX, COUNTS[-1]) + 1
 SINGLE = tuple(
-    tuple(bucket_of(kind, length, 1) for length in range(MATCH_MAX + 1))
-    for kind in (OWN, SCOPE, COPY)
+    tuple(bucket_of(kind, length, 1) for length in range(MATCH_MAX + 1)) for kind in KINDS
 )
 """Kind -> length -> bucket of one occurrence."""
 
@@ -54,7 +53,7 @@ def _prior(bucket: int) -> float:
     kind_and_length, count_class = divmod(bucket, COUNT_CLASSES)
     kind, length_class = divmod(kind_and_length, len(LENGTHS) + 1)
     length = (LENGTHS[length_class - 1] if length_class else 0) + STARTS[kind]
-    odds = COUNT_ODDS[count_class] * length**2 / HALF_LENGTH**2
+    odds = COUNT_ODDS[count_class] * (length / HALF_LENGTH) ** EXPONENT
     return odds / (1.0 + odds)
 
 

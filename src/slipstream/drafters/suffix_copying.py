@@ -12,7 +12,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 
-from slipstream.drafters.suffix_calibration import COPY
+from slipstream.drafters.suffix_calibration import COPY, RESUMED
 from slipstream.drafters.suffix_edits import EDIT_MAX, Edits
 from slipstream.drafters.suffix_index import MATCH_MAX, SuffixIndex
 from slipstream.drafters.suffix_tree import Occurrence
@@ -22,6 +22,7 @@ ADOPT = 4  # tokens of match from which on a place is worth a pointer
 RESUME = 2  # newest tokens that must agree for a pointer to go on
 WINDOW = 24  # tokens behind a departure where the copying may go on, beside those emitted since
 LOST_MAX = 128  # tokens emitted since the departure after which a pointer is dropped
+PROVEN = 12  # tokens copied by a pointer that may go on behind a departure with less agreement
 SURE_TOKENS, SURE_MOST = 16, 6  # every 16 tokens copied so far count as one of match, at most 6
 
 
@@ -196,18 +197,18 @@ class CopyPointers:
             if pointer.lost:
                 found += self._behind_departure(pointer, most, front=not rank)
             else:
-                found += self._ahead(pointer, pointer.place, pointer.run, most)
+                found += self._ahead(pointer, pointer.place, pointer.run, COPY, most)
         return found
 
     def _ahead(
-        self, pointer: CopyPointer, place: int, agreeing: int, most: int
+        self, pointer: CopyPointer, place: int, agreeing: int, kind: int, most: int
     ) -> list[Occurrence]:
         tokens, sure = pointer.source.tokens, pointer.sure(agreeing)
-        plain = Occurrence(tokens, place, sure, COPY)
+        plain = Occurrence(tokens, place, sure, kind)
         edited, ratio = self.edits.applied(tokens, place, most)
         if not ratio:
             return [plain]
-        return [plain, Occurrence(edited, 0, sure, COPY, ratio / (1.0 - ratio))]
+        return [plain, Occurrence(edited, 0, sure, kind, ratio / (1.0 - ratio))]
 
     def _behind_departure(
         self, pointer: CopyPointer, most: int, *, front: bool
@@ -222,11 +223,16 @@ class CopyPointers:
                 rest, _ = self.edits.applied(tokens, first + len(edit.replaced), most)
                 going_on = [*edit.emitted[len(skipped) :], *rest]
                 return [Occurrence(going_on, 0, pointer.sure(len(skipped)), COPY)]
-        resumptions = pointer.resumptions(stop)[:2]
-        if not resumptions and front and len(skipped) == 1:
+        proven = pointer.copied >= PROVEN
+        resumptions = [
+            (place, agreeing)
+            for place, agreeing in pointer.resumptions(stop)[:2]
+            if proven or agreeing >= RESUME
+        ]
+        if not resumptions and front and proven and len(skipped) == 1:
             resumptions = [(first + 1, 0)]
         return [
             occurrence
             for place, agreeing in resumptions
-            for occurrence in self._ahead(pointer, place, agreeing, most)
+            for occurrence in self._ahead(pointer, place, agreeing, RESUMED, most)
         ]

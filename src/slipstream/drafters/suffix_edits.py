@@ -1,7 +1,7 @@
 """Edits that a sequence made while it copied, and where they are to be expected again.
 
 An edit that was made h times and left out k times is expected with ratio (h + 1) / (h + k + 2),
-Laplace's rule, and only above 1/2.
+Laplace's rule, and only above ``LIKELY``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 EDIT_MAX = 16  # most tokens on either side of an edit
+LIKELY = 0.5  # ratio above which an edit is expected
 EDITS = 256  # most edits remembered per sequence
 
 
@@ -84,7 +85,7 @@ class Edits:
         made: list[int] = []
         ratio = 0.0
         while len(made) < most and place < len(tokens):
-            likely = [edit for edit in self._likely(tokens, place) if edit.ratio > 0.5]
+            likely = [edit for edit in self._likely(tokens, place) if edit.ratio > LIKELY]
             if not likely:
                 made.append(tokens[place])
                 place += 1
