@@ -10,8 +10,8 @@ import pytest
 from engines import named_drafters
 from slipstream.drafters.base import ROOT, Draft, DraftRequest, Outcome
 from slipstream.drafters.suffix import Suffix
-from slipstream.drafters.suffix_calibration import COPY
-from slipstream.drafters.suffix_copying import CopyPointers
+from slipstream.drafters.suffix_calibration import COPY, RESUMED
+from slipstream.drafters.suffix_copying import Copying
 from slipstream.drafters.suffix_edits import Edits
 from slipstream.drafters.suffix_index import SuffixIndex
 from slipstream.options import SpeculationOptions
@@ -38,11 +38,10 @@ def drafted(tokens: Sequence[int], **options: float) -> list[int]:
 def test_a_copy_is_found_at_once_and_is_long() -> None:
     text = [*range(100, 200)]
     assert drafted([*text, 5, 6, *text[:12]], factor=100) == text[12:60]
-    # a place to copy from counts as two tokens of match more
-    assert drafted([*text, 5, 6, *text[:12]], factor=2) == text[12:40]
+    assert drafted([*text, 5, 6, *text[:12]], factor=2) == text[12:36]
     assert drafted([*text, 5, 6, *text[:12]], factor=100, n_max=7) == text[12:19]
-    # two tokens of match promise little, three of a half
-    assert drafted([*text, 5, 6, *text[:2]], p_min=0.1) == text[2:4]
+    # two tokens of match promise 0.42, and each further one more: four times 0.1
+    assert drafted([*text, 5, 6, *text[:2]], p_min=0.1) == text[2:6]
     assert drafted([*text, 5, 6, *text[:2]], p_min=0.0) == text[2:10]
     assert drafted([*text, 5, 6, *text[:2]], p_min=0.5) == []
     assert drafted([*text, 5, 6, *text[:2]], match=3) == []
@@ -177,24 +176,23 @@ def adopt(drafter: Suffix, place: int) -> None:
     text.copying.adopt(text.index, 0, place)
 
 
-def test_a_substitution_is_expected_right_behind_a_departure() -> None:
+def test_the_copying_goes_on_where_one_token_agrees_behind_a_departure() -> None:
     source = [*range(100, 130)]
     index = SuffixIndex(2)
     index.extend(source)
-    pointers = CopyPointers(index)
+    pointers = Copying(index)
     pointers.adopt(index, 10, 8)
     index.extend([110, 111, 7])
     pointers.follow(30)
-    [found] = pointers.occurrences(4)
-    assert (found.place, found.length, found.kind) == (13, 0, COPY)
+    assert pointers.occurrences(4) == []
     index.extend([113])
     pointers.follow(33)
     [found] = pointers.occurrences(4)
-    assert (found.place, found.length) == (14, 1)
+    assert (found.place, found.length, found.kind) == (14, 1, RESUMED)
     index.extend([114])
     pointers.follow(34)
     [found] = pointers.occurrences(4)
-    assert (found.place, found.length) == (15, 2)
+    assert (found.place, found.length, found.kind) == (15, 2, COPY)
     assert [edit.emitted for edit in pointers.edits.at([112, 1], 0)] == [(7,)]
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from slipstream.drafters.base import BaseDrafter, Draft, DraftRequest, Outcome, Pool
 from slipstream.drafters.pools import Pools
 from slipstream.drafters.resources import Resources
-from slipstream.drafters.suffix_calibration import OWN, SCOPE, STARTS, Calibration
-from slipstream.drafters.suffix_copying import CopyPointers
+from slipstream.drafters.suffix_calibration import OWN, SCOPE, Calibration
+from slipstream.drafters.suffix_copying import Copying
 from slipstream.drafters.suffix_index import Query, SuffixIndex
 from slipstream.drafters.suffix_pool import SuffixPool
 from slipstream.drafters.suffix_tree import DraftTree, Occurrence
@@ -40,7 +40,7 @@ class _Text:
     """
 
     index: SuffixIndex
-    copying: CopyPointers
+    copying: Copying
     late: list[int] = field(default_factory=list)
     first: int = 0
     tree: DraftTree | None = None
@@ -78,7 +78,7 @@ class Suffix(BaseDrafter):
         self._memories.open(sequence, scope)
         index = SuffixIndex(self.match, len(tokens) + OUTPUT_ROOM)
         index.extend(tokens)
-        self._texts[sequence] = _Text(index, CopyPointers(index))
+        self._texts[sequence] = _Text(index, Copying(index))
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         return [self._draft(request) for request in requests]
@@ -100,7 +100,7 @@ class Suffix(BaseDrafter):
     def _tree(
         self, occurrences: Sequence[Occurrence], calibration: Calibration, most: int
     ) -> DraftTree:
-        best = max((found.length + STARTS[found.kind] for found in occurrences), default=0)
+        best = max((found.length for found in occurrences), default=0)
         nodes = min(most, int(self.factor * best))
         return DraftTree(occurrences, calibration, nodes, self.branches, self.p_min)
 
@@ -136,7 +136,7 @@ class Suffix(BaseDrafter):
         for sequence in self._memories.forget(scope):
             text = self._texts[sequence]
             text.first = len(text.index) + len(text.late)
-            text.copying = CopyPointers(text.index)
+            text.copying = Copying(text.index)
             text.tree = None
 
 

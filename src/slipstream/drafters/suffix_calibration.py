@@ -2,13 +2,13 @@
 
 A bucket is (kind of match, class of its length, class of its count). Its estimate is
 
-    a = (hits + S p) / (tries + S),      p = (m + b)^2 / ((m + b)^2 + C^2)
+    a = (hits + S p) / (tries + S),      p / (1 - p) = (m / C)^E
 
-with m the length of the match, b the start that its kind gives (a continuation at a copy pointer
-is worth some tokens of match), S = ``PRIOR_STRENGTH`` and C = ``HALF_LENGTH``. ``tries`` sums the
-shares that were claimed and ``hits`` counts the claims that came true; both decay by ``DECAY`` per
-observation, so about 1 / (1 - DECAY) of them count. Several occurrences that agree multiply the
-prior odds by ``COUNT_ODDS``.
+with m the length of the match, S = ``PRIOR_STRENGTH``, C = ``HALF_LENGTH``, E = ``EXPONENT``.
+``tries`` sums the shares that were claimed and ``hits`` counts the claims that came true; both
+decay by ``DECAY`` per observation, so about 1 / (1 - DECAY) of them count. Several occurrences that
+agree multiply the prior odds by ``COUNT_ODDS``. The prior is fitted by eye to some 1,900 claims on
+outputs of qwen2.5-coder-0.5b (2026-11-30): 2 tokens 0.5, 4 0.7, 8 0.85, 16 0.9, 32 0.95, 64 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ OWN, SCOPE, COPY, RESUMED = KINDS = range(4)
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 11, 16, 24, 32, 48, 64)  # first length of each class but the lowest
 COUNTS = (2, 4)
-STARTS = (0.0, 0.0, 0.5, 0.5)  # b per kind
 HALF_LENGTH, EXPONENT = 2.5, 1.5
 COUNT_ODDS = (1.0, 1.25, 1.5)
 PRIOR_STRENGTH = 6.0
@@ -51,9 +50,9 @@ SINGLE = tuple(
 
 def _prior(bucket: int) -> float:
     kind_and_length, count_class = divmod(bucket, COUNT_CLASSES)
-    kind, length_class = divmod(kind_and_length, len(LENGTHS) + 1)
-    length = (LENGTHS[length_class - 1] if length_class else 0) + STARTS[kind]
-    odds = COUNT_ODDS[count_class] * (length / HALF_LENGTH) ** EXPONENT
+    length_class = kind_and_length % (len(LENGTHS) + 1)
+    length = LENGTHS[length_class - 1] if length_class else 0
+    odds: float = COUNT_ODDS[count_class] * (length / HALF_LENGTH) ** EXPONENT
     return odds / (1.0 + odds)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-EDIT_MAX = 16  # most tokens on either side of an edit
+EDIT_MAX = 8  # most tokens on either side of an edit
 LIKELY = 0.5  # ratio above which an edit is expected
 EDITS = 256  # most edits remembered per sequence
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from slipstream.drafters.suffix_calibration import SINGLE, Calibration, bucket_of
 from slipstream.drafters.suffix_index import MATCH_MAX
 
-SUPPORTERS = 4  # of a node that are followed further, the best ones
+SUPPORTERS = 2  # of a node that are followed further, the best ones
 
 
 class Occurrence(NamedTuple):
@@ -101,16 +101,14 @@ class DraftTree:
                 self._push(tokens[place], parent, path, (bucket, 1.0), occurrences, depth)
             return
         votes = self._votes(occurrences, depth)
-        if not votes:
-            return
-        token = votes[0][0]
-        if all(vote[0] == token for vote in votes):
+        tokens_voted_for = {vote[0] for vote in votes}
+        if len(tokens_voted_for) == 1:
             best = max(votes, key=_weight_of)[2]
-            bucket = bucket_of(best[3], best[2] + depth, len(votes))
+            bucket = bucket_of(best.kind, best.length + depth, len(votes))
             members = [vote[2] for vote in votes[:SUPPORTERS]]
-            self._push(token, parent, path, (bucket, 1.0), members, depth)
-            return
-        self._branch(votes, parent, depth, path)
+            self._push(votes[0][0], parent, path, (bucket, 1.0), members, depth)
+        elif votes:
+            self._branch(votes, parent, depth, path)
 
     def _votes(
         self, occurrences: Sequence[Occurrence], depth: int
