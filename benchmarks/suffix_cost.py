@@ -6,8 +6,8 @@ No model runs: a known output is decoded step by step as an engine would with ma
 with one call of `draft` and one of `observe` (in them the new tokens are learnt). The prompt is
 this package's own source, split into words and signs. Outputs: `copy` (the source again, one name
 changed), `new` (random words of the source, nothing to draft from), `loop` (30 tokens for ever),
-and `warm` (a finished text of the scope again). Microseconds; the lowest of several runs is the one
-that neighbours disturbed least. Ends with one JSON line.
+and `warm` (a finished text of the scope again). Microseconds; means suffer
+from neighbours on the machine, the lower decile least. Ends with one JSON line.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def decode(
         "close_us_per_token": round(1e6 * closed / len(tokens), 3),
         "steps": len(times),
         "step_us_mean": round(1e6 * statistics.mean(times), 1),
+        "step_us_10": round(1e6 * times[len(times) // 10], 1),
         "step_us_median": round(1e6 * statistics.median(times), 1),
         "step_us_95": round(1e6 * times[int(0.95 * len(times))], 1),
         "drafted_per_step": round(drafted / len(times), 2),

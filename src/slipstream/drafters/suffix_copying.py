@@ -24,7 +24,6 @@ ADOPT = 4  # tokens of match from which on a place is worth a pointer
 RESUME = 2  # newest tokens that must agree for a pointer to go on
 WINDOW = 8  # tokens behind a departure where the copying may go on, beside those emitted since
 LOST_MAX = 24  # tokens emitted since the departure after which a pointer is dropped
-RESUMPTIONS = 2  # places behind a departure that are drafted from
 SURE_TOKENS, SURE_MOST = 16, 6  # every 16 tokens copied so far count as one of match, at most 6
 
 
@@ -214,8 +213,5 @@ class Copying:
                 rest, _ = self.edits.applied(tokens, first + len(edit.replaced), most)
                 going_on = [*edit.emitted[len(skipped) :], *rest]
                 return [Occurrence(going_on, 0, pointer.sure(len(skipped)), COPY)]
-        return [
-            occurrence
-            for place, agreeing in pointer.resumptions(stop)[:RESUMPTIONS]
-            for occurrence in self._ahead(pointer, place, agreeing, RESUMED, most)
-        ]
+        resumptions = pointer.resumptions(stop)
+        return self._ahead(pointer, *resumptions[0], RESUMED, most) if resumptions else []
