@@ -6,8 +6,8 @@ No model runs: a known output is decoded step by step as an engine would with ma
 with one call of `draft` and one of `observe` (in them the new tokens are learnt). The prompt is
 this package's own source, split into words and signs. Outputs: `copy` (the source again, one name
 changed), `new` (random words of the source, nothing to draft from), `loop` (30 tokens for ever),
-and `warm` (a finished text of the scope again). Microseconds; means suffer
-from neighbours on the machine, the lower decile least. Ends with one JSON line.
+and `warm` (a finished text of the scope again). Microseconds; means suffer from neighbours on the
+machine, the lower decile least. Ends with one JSON line.
 """
 
 from __future__ import annotations

@@ -329,7 +329,12 @@ class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = 4.0
     suffix_p_min: Annotated[
         float,
-        _option("least estimated probability to go on", "spec_suffix_p_min", ge=0, le=1),
+        _option(
+            "least estimated probability that a token is reached and accepted",
+            "spec_suffix_p_min",
+            ge=0,
+            le=1,
+        ),
     ] = 0.1
     synth_len: (
         Annotated[

@@ -196,6 +196,40 @@ def test_the_copying_goes_on_where_one_token_agrees_behind_a_departure() -> None
     assert [edit.emitted for edit in pointers.edits.at([112, 1], 0)] == [(7,)]
 
 
+def test_a_known_edit_is_followed_while_it_is_made() -> None:
+    index = SuffixIndex(2)
+    index.extend([*range(100, 130), 112, 113, *range(140, 150)])
+    copying = Copying(index)
+    copying.edits.learn((112,), (7, 8))
+    copying.adopt(index, 10, 8)
+    index.extend([110, 111])
+    copying.follow(42)
+    plain, edited = copying.occurrences(4)
+    assert (list(plain.tokens[12:14]), plain.odds) == ([112, 113], 0.0)
+    assert (list(edited.tokens[:4]), edited.odds) == ([7, 8, 113, 114], pytest.approx(2.0))
+    index.extend([7])
+    copying.follow(44)
+    [found] = copying.occurrences(4)
+    assert list(found.tokens[:4]) == [8, 113, 114, 115]
+    index.extend([8])
+    copying.follow(45)
+    [found] = copying.occurrences(4)
+    assert (found.place, found.kind) == (13, COPY)
+    assert copying.edits.at([112], 0)[0].made == 2
+
+
+def test_a_pointer_into_a_forgotten_text_is_gone() -> None:
+    drafter = Suffix(branches=1, match=40)
+    drafter.open(0, ENGLISH[:300], "a")
+    drafter.close(0)
+    drafter.open(1, ENGLISH[:100], "a")
+    assert list(ask(drafter, ENGLISH[:100], 1, 9).tokens) == ENGLISH[100:109]
+    behind_an_edit = [*ENGLISH[:110], 999, *ENGLISH[111:113]]
+    assert list(ask(drafter, behind_an_edit, 1, 9).tokens) == ENGLISH[113:122]
+    drafter.forget("a")
+    assert len(ask(drafter, behind_an_edit, 1, 9)) == 0
+
+
 def test_edits_are_believed_by_their_record() -> None:
     edits = Edits()
     source = [1, 2, 3, 1, 2, 4]

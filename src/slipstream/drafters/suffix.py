@@ -23,7 +23,7 @@ from slipstream.drafters.suffix_pool import SuffixPool
 from slipstream.drafters.suffix_tree import DraftTree, Occurrence
 from slipstream.options import SpeculationOptions
 
-IDLE_POOLS = 16  # of scopes without open sequences; a pool may have 64 MiB
+IDLE_POOLS = 16  # of scopes without open sequences; a pool may take 40 MiB
 OWN_MOST, SCOPE_MOST = 12, 8  # occurrences that vote
 OUTPUT_ROOM = 1024  # tokens beyond the prompt that an index expects
 

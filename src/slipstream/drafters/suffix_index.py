@@ -22,9 +22,7 @@ from numpy.typing import NDArray
 
 from slipstream.drafters.ngram_table import MULTIPLIER, WORD
 
-MATCH_MAX = (
-    64  # longest match told apart; the depth of the trees of the SuffixDecoding paper's code
-)
+MATCH_MAX = 64  # longest match told apart; longer ones promise no more
 STRIDE = 4  # from one key length to the next
 WALK = 32  # entries of a chain visited per key length
 BULK = 96  # from this many tokens on, sorting is faster than appending one by one

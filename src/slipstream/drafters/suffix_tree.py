@@ -46,6 +46,10 @@ class Occurrence(NamedTuple):
     odds: float = 0.0
 
 
+Vote = tuple[int, float, Occurrence]
+"""A token, the weight of the occurrence that goes on with it, and that occurrence."""
+
+
 class DraftTree:
     """Grows when made.
 
@@ -110,12 +114,10 @@ class DraftTree:
         elif votes:
             self._branch(votes, parent, depth, path)
 
-    def _votes(
-        self, occurrences: Sequence[Occurrence], depth: int
-    ) -> list[tuple[int, float, Occurrence]]:
-        """Of each occurrence that goes on: token, weight."""
+    def _votes(self, occurrences: Sequence[Occurrence], depth: int) -> list[Vote]:
+        """Of the occurrences that go on."""
         odds = self._calibration.odds
-        votes: list[tuple[int, float, Occurrence]] = []
+        votes: list[Vote] = []
         edited, total = False, 0.0
         for occurrence in occurrences:
             tokens, place, length, kind, edit = occurrence
@@ -136,11 +138,9 @@ class DraftTree:
             ]
         return votes
 
-    def _branch(
-        self, votes: Sequence[tuple[int, float, Occurrence]], parent: int, depth: int, path: float
-    ) -> None:
+    def _branch(self, votes: Sequence[Vote], parent: int, depth: int, path: float) -> None:
         """Open a child per token voted for."""
-        groups: dict[int, list[tuple[int, float, Occurrence]]] = {}
+        groups: dict[int, list[Vote]] = {}
         for vote in votes:
             groups.setdefault(vote[0], []).append(vote)
         weights = {token: sum(map(_weight_of, group)) for token, group in groups.items()}
@@ -178,5 +178,5 @@ class DraftTree:
         return children
 
 
-def _weight_of(vote: tuple[int, float, Occurrence]) -> float:
+def _weight_of(vote: Vote) -> float:
     return vote[1]
