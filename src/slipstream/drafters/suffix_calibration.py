@@ -81,5 +81,6 @@ class Calibration:
         tries = self._tries[bucket] = self._tries[bucket] * DECAY + share
         hits = self._hits[bucket] = self._hits[bucket] * DECAY + hit
         found = (hits + PRIOR_STRENGTH * PRIORS[bucket]) / (tries + PRIOR_STRENGTH)
-        found = self.estimates[bucket] = min(max(found, LEAST), MOST)
+        found = LEAST if found < LEAST else MOST if found > MOST else found
+        self.estimates[bucket] = found
         self.odds[bucket] = found / (1.0 - found)
