@@ -7,8 +7,9 @@ tokens are hashed, as in LZ77 compressors; occurrences of a key form a chain fro
 oldest. A walk visits the newest ``WALK`` of a chain, so a frequent context is judged by its recent
 past; every hit is compared token by token, so a collision of hashes costs time only.
 
-Hash of a key t_1..t_k: the sum of t_j M^(k-j) modulo 2^64. Its slot is in the leading bits of the
-hash times M, which depend on every token.
+Hash of a key t_1..t_k: the sum of t_j M^(k-j) modulo 2^30, for Python multiplies numbers of one
+30-bit digit fastest. Its slot is in the leading bits of the hash times M, which depend on every
+token.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.drafters.ngram_table import MULTIPLIER, WORD
-
 MATCH_MAX = 64  # longest match told apart; longer ones promise no more
 STRIDE = 4  # from one key length to the next
 WALK = 32  # entries of a chain visited per key length
@@ -29,6 +28,9 @@ BULK = 96  # from this many tokens on, sorting is faster than appending one by o
 SEPARATOR = -1  # between texts; no token equals it
 LEAST_SLOTS = 1 << 10
 TOKEN_BITS = 32
+HASH_BITS = 30
+MASK = (1 << HASH_BITS) - 1
+MULTIPLIER = 668_265_263  # a prime of xxHash
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class _Level:
 
     def __init__(self, order: int, slots: int) -> None:
         self.order = order
-        self.leading = pow(MULTIPLIER, order, 1 << 64)
+        self.leading = pow(MULTIPLIER, order, 1 << HASH_BITS)
         self.clear(slots)
 
     def clear(self, slots: int) -> None:
@@ -86,7 +88,7 @@ class SuffixIndex:
 
     @property
     def _slots(self) -> int:
-        return 1 << (64 - self._shift)
+        return 1 << (HASH_BITS - self._shift)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -132,11 +134,11 @@ class SuffixIndex:
             value = value * MULTIPLIER + tokens[place]
             if place >= order:
                 value -= tokens[place - order] * leading
-            value &= WORD
+            value &= MASK
             if place + 1 < order:
                 append(0)
                 continue
-            slot = (value * MULTIPLIER & WORD) >> shift
+            slot = (value * MULTIPLIER & MASK) >> shift
             append(heads[slot])
             heads[slot] = place + 1
         level.hash = value
@@ -155,7 +157,8 @@ class SuffixIndex:
                 continue
             hashes = self._hashes(first, level.order)
             level.hash = int(hashes[-1])
-            slots = (hashes * np.uint64(MULTIPLIER) >> np.uint64(self._shift)).astype(np.int64)
+            mixed = hashes * np.uint64(MULTIPLIER) & np.uint64(MASK)
+            slots = (mixed >> np.uint64(self._shift)).astype(np.int64)
             level.previous.frombytes(_chain(slots, first, level.heads).tobytes())
 
     def _hashes(self, first: int, order: int) -> NDArray[np.uint64]:
@@ -166,7 +169,7 @@ class SuffixIndex:
         hashes = np.zeros(count, np.uint64)
         for offset in range(order):
             hashes = hashes * np.uint64(MULTIPLIER) + words[offset : offset + count]
-        return hashes
+        return hashes & np.uint64(MASK)
 
     def query(self) -> Query:
         """The newest tokens of this text."""
@@ -200,7 +203,7 @@ class SuffixIndex:
             order = level.order
             if query.length < order:
                 continue
-            end = level.heads[(value * MULTIPLIER & WORD) >> self._shift]
+            end = level.heads[(value * MULTIPLIER & MASK) >> self._shift]
             previous = level.previous
             for _ in range(WALK):
                 if not end or len(found) == most:
@@ -214,14 +217,14 @@ class SuffixIndex:
 
 
 def _shift(slots: int) -> int:
-    """Of a 64-bit hash, so that at least that many slots remain."""
-    return 64 - (slots - 1).bit_length()
+    """Of a hash, so that at least that many slots remain."""
+    return HASH_BITS - (slots - 1).bit_length()
 
 
 def _hash(tokens: Sequence[int]) -> int:
     value = 0
     for token in tokens:
-        value = (value * MULTIPLIER + token) & WORD
+        value = (value * MULTIPLIER + token) & MASK
     return value
 
 
