@@ -322,7 +322,7 @@ class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = 48
     suffix_match: Annotated[
         int, _option("shortest match that suffix drafts from", "spec_suffix_match", ge=1, le=64)
-    ] = 2
+    ] = 1
     suffix_factor: Annotated[
         float,
         _option("most tokens per matched token", "spec_suffix_factor", gt=0, le=100),

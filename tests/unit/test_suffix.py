@@ -30,7 +30,7 @@ def ask(drafter: Suffix, tokens: Sequence[int], sequence: int = 0, n_max: int = 
 
 
 def drafted(tokens: Sequence[int], **options: float) -> list[int]:
-    drafter = Suffix(**{"branches": 1, **options})  # type: ignore[arg-type]
+    drafter = Suffix(**{"branches": 1, "match": 2, **options})  # type: ignore[arg-type]
     drafter.open(0, tokens, "")
     return list(ask(drafter, tokens).tokens)
 
@@ -80,7 +80,7 @@ def test_branches() -> None:
 def test_the_request_bounds_the_nodes() -> None:
     text = [*range(50)] * 3
     for n_max in (1, 2, 15):
-        drafter = Suffix()
+        drafter = Suffix(match=2)
         drafter.open(0, text, "")
         assert len(ask(drafter, text, n_max=n_max)) == n_max
 
@@ -260,7 +260,7 @@ def outcome(*tokens: int) -> Outcome:
 
 
 def test_a_finished_text_serves_its_scope_alone() -> None:
-    drafter = Suffix(branches=1)
+    drafter = Suffix(branches=1, match=2)
     drafter.open(0, ENGLISH[:300], "a")
     ask(drafter, ENGLISH[:400])
     drafter.observe(0, outcome(*ENGLISH[400:500]))
@@ -278,7 +278,7 @@ def test_a_finished_text_serves_its_scope_alone() -> None:
 
 def test_drafts_of_a_scope_do_not_depend_on_another() -> None:
     def drafts(disturbed: bool) -> list[Draft]:
-        drafter = Suffix()
+        drafter = Suffix(match=2)
         if disturbed:
             for _ in range(5):
                 follow(drafter, ENGLISH[:50], [*ENGLISH[7:40], *ENGLISH[20:60]])
@@ -289,7 +289,7 @@ def test_drafts_of_a_scope_do_not_depend_on_another() -> None:
 
 
 def test_forget() -> None:
-    drafter = Suffix(branches=1)
+    drafter = Suffix(branches=1, match=2)
     drafter.open(0, ENGLISH[:300], "a")
     drafter.close(0)
     drafter.open(1, ENGLISH[100:150], "a")
@@ -308,7 +308,7 @@ def test_forget() -> None:
 
 
 def test_fork_and_close() -> None:
-    drafter = Suffix(branches=1)
+    drafter = Suffix(branches=1, match=2)
     drafter.open(0, ENGLISH[:300], "a")
     ask(drafter, [*ENGLISH[:300], *ENGLISH[40:50]])
     drafter.fork(0, 1)

@@ -24,7 +24,7 @@ from slipstream.drafters.suffix_tree import DraftTree, Occurrence
 from slipstream.options import SpeculationOptions
 
 IDLE_POOLS = 16  # of scopes without open sequences; a pool may take 40 MiB
-OWN_MOST, SCOPE_MOST = 12, 8  # occurrences that vote
+OWN_MOST, SCOPE_MOST = 8, 8  # occurrences that vote
 OUTPUT_ROOM = 1024  # tokens beyond the prompt that an index expects
 
 
@@ -61,7 +61,7 @@ class Suffix(BaseDrafter):
     def __init__(
         self,
         n_max: int = 48,
-        match: int = 2,
+        match: int = 1,
         factor: float = 4.0,
         p_min: float = 0.1,
         branches: int = 4,

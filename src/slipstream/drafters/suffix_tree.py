@@ -25,7 +25,7 @@ from typing import NamedTuple
 from slipstream.drafters.suffix_calibration import SINGLE, Calibration, bucket_of
 from slipstream.drafters.suffix_index import MATCH_MAX
 
-SUPPORTERS = 3  # of a node that are followed further, the best ones
+SUPPORTERS = 4  # of a node that are followed further, the best ones
 
 
 class Occurrence(NamedTuple):
