@@ -6,6 +6,8 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from engines import named_drafters
 from slipstream.drafters.base import ROOT, Draft, DraftRequest, Outcome
@@ -14,6 +16,7 @@ from slipstream.drafters.suffix_calibration import COPY, RESUMED
 from slipstream.drafters.suffix_copying import Copying
 from slipstream.drafters.suffix_edits import Edits
 from slipstream.drafters.suffix_index import SuffixIndex
+from slipstream.engine.drafts import checked
 from slipstream.options import SpeculationOptions
 
 ENGLISH = random.Random(4).choices(range(300), k=600)
@@ -334,3 +337,31 @@ def test_options_reach_the_drafter() -> None:
     assert (defaults.n_max, defaults.match) == (plain.suffix_n_max, plain.suffix_match)
     assert (defaults.factor, defaults.p_min) == (plain.suffix_factor, plain.suffix_p_min)
     assert defaults.branches == plain.draft_branches
+
+
+def test_a_loop_is_drafted_beyond_its_end() -> None:
+    assert drafted([9, *[1, 2, 3] * 6], n_max=10) == [1, 2, 3, 1, 2, 3, 1, 2, 3, 1]
+    assert drafted([9, *[7] * 12], n_max=6) == [7] * 6
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=40),
+    st.lists(st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.booleans())),
+    st.integers(1, 4),
+    st.integers(1, 3),
+)
+def test_any_text_gets_well_formed_drafts(
+    prompt: list[int], steps: list[tuple[list[int], bool]], branches: int, match: int
+) -> None:
+    drafter = Suffix(branches=branches, match=match, p_min=0.0)
+    for sequence in range(2):
+        drafter.open(sequence, prompt, "")
+        tokens = list(prompt)
+        for new, asked in steps:
+            draft = ask(drafter, tokens, sequence, 12) if asked else Draft()
+            assert len(draft) <= 12
+            assert checked(draft, 4, drafter.name) == (draft, None)
+            drafter.observe(sequence, Outcome(draft, draft.matched(new), tuple(new), len(draft)))
+            tokens += new
+        drafter.close(sequence)

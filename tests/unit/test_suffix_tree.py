@@ -71,7 +71,7 @@ def test_estimates_follow_a_change_and_stay_probabilities() -> None:
 
 @st.composite
 def votes(draw: st.DrawFn) -> list[Occurrence]:
-    text = draw(st.lists(st.integers(-1, 2), min_size=1, max_size=30))
+    text = [*draw(st.lists(st.integers(-1, 2), max_size=30)), draw(st.integers(-1, 2)), -1]
     places = draw(st.lists(st.integers(0, len(text) - 1), max_size=7, unique=True))
     return [
         Occurrence(text, place, draw(st.integers(0, 70)), draw(st.sampled_from([OWN, SCOPE, COPY])))
@@ -90,7 +90,8 @@ def tree_by_hand(
         depth = len(path)
         votes: dict[int, list[tuple[float, Occurrence]]] = {}
         for one in supporters:
-            token = one.tokens[one.place + depth] if one.place + depth < len(one.tokens) else -1
+            periods = one.tokens[one.place :] * (depth + 1)
+            token = periods[depth]
             if token >= 0:
                 weight = calibration.odds[bucket_of(one.kind, one.length + depth, 1)]
                 votes.setdefault(token, []).append((weight, one))

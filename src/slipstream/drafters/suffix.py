@@ -25,6 +25,7 @@ from slipstream.options import SpeculationOptions
 
 IDLE_POOLS = 16  # of scopes without open sequences; a pool may take 40 MiB
 OWN_MOST, SCOPE_MOST = 8, 8  # occurrences that vote
+OUTVOTED = 2.0  # matches so many times shorter than that of the copy pointer are left out
 OUTPUT_ROOM = 1024  # tokens beyond the prompt that an index expects
 
 
@@ -160,10 +161,11 @@ def _occurrences(text: _Text, memory: SuffixPool, most: int) -> list[Occurrence]
         text.copying.adopt(source, place, length)
     occurrences = text.copying.occurrences(most)
     taken = {(id(occurrence.tokens), occurrence.place) for occurrence in occurrences}
+    heard = max((found.length for found in occurrences), default=0) / OUTVOTED
     occurrences += [
         Occurrence(source.tokens, place, length, kind)
         for source, place, length, kind in found
-        if (id(source.tokens), place) not in taken
+        if length >= heard and (id(source.tokens), place) not in taken
     ]
     return occurrences
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from slipstream.drafters.suffix_calibration import COPY, RESUMED
 from slipstream.drafters.suffix_edits import EDIT_MAX, Edits
-from slipstream.drafters.suffix_index import MATCH_MAX, SuffixIndex
+from slipstream.drafters.suffix_index import MATCH_MAX, SEPARATOR, SuffixIndex
 from slipstream.drafters.suffix_tree import Occurrence
 
 ADOPT = 4  # tokens of match from which on a place is worth a pointer
@@ -158,7 +158,7 @@ class Copying:
             if edit is not None:
                 self.edits.learn(*edit)
             elif pointer.lost:
-                self._follow_known_edit(pointer)
+                self._follow_known_edit(pointer, self._stop(pointer, place))
             if len(pointer.skipped) > LOST_MAX:
                 self._pointer = pointer = None
 
@@ -166,11 +166,12 @@ class Copying:
         """How much of the source existed when the own text had a length."""
         return length if pointer.source is self._own else len(pointer.source)
 
-    def _follow_known_edit(self, pointer: CopyPointer) -> None:
+    def _follow_known_edit(self, pointer: CopyPointer, stop: int) -> None:
         for edit in self.edits.at(pointer.source.tokens, pointer.place):
-            if list(edit.emitted) == pointer.skipped:
+            behind = pointer.place + len(edit.replaced)
+            if behind < stop and list(edit.emitted) == pointer.skipped:
                 edit.made += 1
-                pointer.place += len(edit.replaced)
+                pointer.place = behind
                 pointer.skipped = []
                 return
 
@@ -200,7 +201,7 @@ class Copying:
         edited, ratio = self.edits.applied(tokens, place, most)
         if not ratio:
             return [plain]
-        return [plain, Occurrence(edited, 0, sure, kind, ratio / (1.0 - ratio))]
+        return [plain, Occurrence([*edited, SEPARATOR], 0, sure, kind, ratio / (1.0 - ratio))]
 
     def _behind_departure(self, pointer: CopyPointer, most: int) -> list[Occurrence]:
         """Where a known edit goes on, or the newest tokens agree."""
@@ -211,7 +212,7 @@ class Copying:
         for edit in self.edits.at(tokens, first):
             if list(edit.emitted[: len(skipped)]) == skipped:
                 rest, _ = self.edits.applied(tokens, first + len(edit.replaced), most)
-                going_on = [*edit.emitted[len(skipped) :], *rest]
+                going_on = [*edit.emitted[len(skipped) :], *rest, SEPARATOR]
                 return [Occurrence(going_on, 0, pointer.sure(len(skipped)), COPY)]
         resumptions = pointer.resumptions(stop)
         return self._ahead(pointer, *resumptions[0], RESUMED, most) if resumptions else []

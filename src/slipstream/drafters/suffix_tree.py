@@ -32,7 +32,8 @@ class Occurrence(NamedTuple):
     """A place where the text may go on.
 
     Attributes:
-        tokens: a text; negative ids are its end.
+        tokens: a text. A negative id is its end; one without is where the sequence itself stands,
+            and goes on by repeating what it has from ``place`` on.
         place: index of the first token of the continuation.
         length: tokens of match.
         kind: see suffix_calibration.py.
@@ -99,10 +100,12 @@ class DraftTree:
         """Open the children of a node."""
         if len(occurrences) == 1:
             tokens, place, length, kind, _ = occurrences[0]
-            place += depth
-            if place < len(tokens) and tokens[place] >= 0:
+            ahead = place + depth
+            if ahead >= len(tokens):
+                ahead = place + depth % (len(tokens) - place)
+            if tokens[ahead] >= 0:
                 bucket = SINGLE[kind][min(length + depth, MATCH_MAX)]
-                self._push(tokens[place], parent, path, (bucket, 1.0), occurrences, depth)
+                self._push(tokens[ahead], parent, path, (bucket, 1.0), occurrences, depth)
             return
         votes = self._votes(occurrences, depth)
         tokens_voted_for = {vote[0] for vote in votes}
@@ -121,8 +124,11 @@ class DraftTree:
         edited, total = False, 0.0
         for occurrence in occurrences:
             tokens, place, length, kind, edit = occurrence
-            place += depth
-            if place >= len(tokens) or (token := tokens[place]) < 0:
+            ahead = place + depth
+            if ahead >= len(tokens):
+                ahead = place + depth % (len(tokens) - place)
+            token = tokens[ahead]
+            if token < 0:
                 continue
             length += depth
             weight = odds[SINGLE[kind][length if length < MATCH_MAX else MATCH_MAX]]
