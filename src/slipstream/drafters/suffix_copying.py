@@ -6,8 +6,8 @@ departure where the newest ``RESUME`` tokens agree again. What lay between is an
 the source, and what stood for them. The same tokens ahead of a pointer are then expected to be
 edited likewise (a renamed variable, a changed quote), which plain suffix matching cannot foresee.
 
-The constants are the best of those tried on outputs of editing, repetitive and chat prompts (docs/
-log.md); the results change by less than 3 % around them, and without pointers and edits by 10 %.
+The constants are the best of those tried on 28 outputs of qwen2.5-coder-0.5b, 5 of them of editing
+(2026-11-30): double or half of one costs editing up to 3 %, to have no pointer costs it 8 %.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ADOPT = 4  # tokens of match from which on a place is worth a pointer
 RESUME = 2  # newest tokens that must agree for a pointer to go on
 WINDOW = 8  # tokens behind a departure where the copying may go on, beside those emitted since
 LOST_MAX = 24  # tokens emitted since the departure after which a pointer is dropped
-SURE_TOKENS, SURE_MOST = 16, 6  # every 16 tokens copied so far count as one of match, at most 6
+SURE_TOKENS, SURE_MOST = 8, 6  # every 8 tokens copied so far count as one of match, at most 6
 
 
 @dataclass(slots=True)
