@@ -379,14 +379,19 @@ class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = 48
     suffix_match: Annotated[
         int, _option("shortest match that suffix drafts from", "spec_suffix_match", ge=1, le=64)
-    ] = 2
+    ] = 1
     suffix_factor: Annotated[
         float,
         _option("most tokens per matched token", "spec_suffix_factor", gt=0, le=100),
     ] = 4.0
     suffix_p_min: Annotated[
         float,
-        _option("least estimated probability to go on", "spec_suffix_p_min", ge=0, le=1),
+        _option(
+            "least estimated probability that a token is reached and accepted",
+            "spec_suffix_p_min",
+            ge=0,
+            le=1,
+        ),
     ] = 0.1
     synth_len: (
         Annotated[

@@ -36,6 +36,7 @@ DrafterFactory = Callable[[Sequence[Sequence[int]]], Drafter | Sequence[Drafter]
 DRAFTERS: dict[str, DrafterFactory] = {
     "ngram-simple": lambda _: named_drafters(["ngram-simple"], NGRAMS),
     "ngram-mod": lambda _: named_drafters(["ngram-mod"], NGRAMS),
+    "suffix": lambda _: named_drafters(["suffix"], SpeculationOptions(suffix_p_min=0.0)),
     "both n-grams": lambda _: named_drafters(["ngram-mod", "ngram-simple"], NGRAMS),
     "ngram-map-k": lambda _: named_drafters(["ngram-map-k"], NGRAMS),
     "ngram-map-k4v": lambda _: named_drafters(["ngram-map-k4v"], NGRAMS),

@@ -45,6 +45,7 @@ DRAFTERS: dict[str, Callable[[int, list[list[int]]], Drafter | Sequence[Drafter]
     "ngram-map-k": lambda _, __: named_drafters(["ngram-map-k"], EAGER),
     "ngram-map-k4v": lambda _, __: named_drafters(["ngram-map-k4v"], EAGER),
     "ngram-cache": lambda _, __: named_drafters(["ngram-cache"], EAGER),
+    "suffix": lambda _, __: named_drafters(["suffix"], SpeculationOptions(suffix_p_min=0.0)),
     "hostile": lambda vocabulary, truth: HostileDrafter(vocabulary, 5, truth),
     "hostile chains": lambda vocabulary, _: HostileDrafter(vocabulary, 6, trees=False),
     "scripted": lambda _, truth: ScriptedDrafter(truth),
