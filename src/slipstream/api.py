@@ -16,7 +16,7 @@ from slipstream import drafters
 from slipstream.backends.base import Progress
 from slipstream.chat import ChatTemplate, Message, encode_chat
 from slipstream.drafters.base import Drafter
-from slipstream.drafters.resources import Resources
+from slipstream.drafters.resources import DraftModel, Resources
 from slipstream.engine.controller import DoublingController
 from slipstream.engine.engine import Engine
 from slipstream.engine.events import EmittedToken, Event
@@ -24,8 +24,9 @@ from slipstream.engine.mailbox import Mailbox, Mailroom
 from slipstream.engine.scheduler import Places
 from slipstream.engine.sequence import Request
 from slipstream.engine.statistics import Statistics
+from slipstream.errors import PairingError
 from slipstream.keywords import speculation_with, spread
-from slipstream.loading import load_model
+from slipstream.loading import load_draft_model, load_model
 from slipstream.options import (
     EngineOptions,
     ModelOptions,
@@ -126,6 +127,10 @@ class Model:
         self._lock = Lock()
         self._room = Mailroom(Places(self.engine_options.parallel))
         self._mailboxes: dict[SpeculationOptions, Mailbox] = {}
+        self._progress = progress
+        self._draft_models: dict[tuple[str, int | None], DraftModel | PairingError] = {}
+        if self.speculation.type != ("none",):
+            self._mailbox(self.speculation)  # what does not fit is refused before any prompt
 
     def generate(self, prompt: Prompt, **keywords: Any) -> Iterator[Piece]:
         """Pieces of an output as they come; closing the iterator cancels the request.
@@ -139,6 +144,7 @@ class Model:
             OperationError: the pass failed.
         """
         sampling, speculation = self._options(keywords)
+        self._mailbox(speculation)
         ids = (
             self.tokenizer.encode(prompt, parse_special=True) if isinstance(prompt, str) else prompt
         )
@@ -196,12 +202,41 @@ class Model:
         with self._lock:
             self._mailboxes = {}
 
+    def draft_model(self, speculation: SpeculationOptions) -> DraftModel | PairingError | None:
+        """The draft model of some options, loaded when first wanted; None where they use none.
+
+        An error is the reason why it is not used, where ``draft_fallback`` allows that.
+
+        Raises:
+            PairingError: its vocabulary is not the target's.
+            InputError: the model cannot be found or run.
+        """
+        name = speculation.draft_model
+        if name is None or not drafters.reads_draft_model(speculation.type):
+            return None
+        key = (name, speculation.draft_vocab)
+        if key not in self._draft_models:
+            try:
+                found = load_draft_model(name, self.loaded, key[1], self._progress)
+                self._draft_models[key] = found
+            except PairingError as error:
+                self._draft_models[key] = error
+        kept = self._draft_models[key]
+        if isinstance(kept, PairingError) and not speculation.draft_fallback:
+            raise kept
+        return kept
+
     def _drafters(self, speculation: SpeculationOptions) -> tuple[Drafter, ...]:
+        found = self.draft_model(speculation)
         resources = Resources(
             self.tokenizer,
             self.loaded.program.graph.vocabulary,
             self.loaded.context,
             self.engine_options.parallel,
+            found if isinstance(found, DraftModel) else None,
+            found if isinstance(found, PairingError) else None,
+            self.engine_options.prefill_chunk,
+            self.engine_options.step_time_limit_s,
         )
         return drafters.create(speculation.type, speculation, resources)
 

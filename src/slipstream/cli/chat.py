@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> None:
     from slipstream.cli.opening import open_model
-    from slipstream.cli.statistics import caveats
+    from slipstream.cli.statistics import caveats, draft_lines
 
     sampling = options(SamplingOptions, arguments)
     speculation = options(SpeculationOptions, arguments)
@@ -45,7 +45,7 @@ def execute(arguments: argparse.Namespace) -> None:
     chat = Conversation(model, sampling, arguments.system, drafts=arguments.show_drafts)
     model.chat_ids([*chat.messages, {"role": "user", "content": "?"}])  # has it a template?
     print(_HELP, file=sys.stderr)
-    for line in caveats(model.loaded):
+    for line in (*draft_lines(model.draft_model(speculation)), *caveats(model.loaded)):
         print(printable(line), file=sys.stderr)
     while (text := _read()) is not None and text != "/exit":
         if text == "/clear":

@@ -37,7 +37,13 @@ def add_show_drafts(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> None:
     from slipstream.cli.opening import open_model
-    from slipstream.cli.statistics import backend_record, caveats, statistics_lines
+    from slipstream.cli.statistics import (
+        backend_record,
+        caveats,
+        draft_lines,
+        draft_record,
+        statistics_lines,
+    )
 
     sampling = options(SamplingOptions, arguments)
     speculation = options(SpeculationOptions, arguments)
@@ -49,10 +55,12 @@ def execute(arguments: argparse.Namespace) -> None:
     )
     for line in statistics_lines(pieces[-1], drawn=drew_seed(sampling)):
         print(line, file=sys.stderr)
-    for line in caveats(model.loaded):
+    draft_model = model.draft_model(model.speculation)
+    for line in (*draft_lines(draft_model), *caveats(model.loaded)):
         print(printable(line), file=sys.stderr)
     if arguments.json:
-        print_json(completion_record(pieces) | backend_record(model.loaded))
+        record = completion_record(pieces) | backend_record(model.loaded)
+        print_json(record | draft_record(draft_model))
 
 
 def drew_seed(sampling: SamplingOptions) -> bool:

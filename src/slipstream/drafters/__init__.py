@@ -19,6 +19,11 @@ from slipstream.options import METHODS, SpeculationOptions
 PRECEDENCE = tuple(method for method in METHODS if method not in ("none", "auto"))
 
 
+def reads_draft_model(names: Sequence[str]) -> bool:
+    """Whether one of the methods may run a draft model."""
+    return any(name == "auto" or name.startswith("draft-") for name in names)
+
+
 def _module(name: str) -> str:
     return f"slipstream.drafters.{name.replace('-', '_')}"
 
@@ -60,9 +65,8 @@ def create(
     """The named methods in order of precedence; none for ``none``.
 
     Raises:
-        OptionError: a name is unknown.
+        OptionError: a name is unknown, or a method lacks its draft model.
         UnsupportedError: a method exists but not in this build.
-        PairingError: the draft model does not fit the target.
     """
     return tuple(
         import_module(_module(name)).create(options, resources)
