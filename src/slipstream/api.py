@@ -144,7 +144,6 @@ class Model:
             OperationError: the pass failed.
         """
         sampling, speculation = self._options(keywords)
-        self._mailbox(speculation)
         ids = (
             self.tokenizer.encode(prompt, parse_special=True) if isinstance(prompt, str) else prompt
         )
@@ -247,12 +246,8 @@ class Model:
         return from_mapping(SamplingOptions, for_sampling), speculation
 
     def _pieces(self, request: Request, speculation: SpeculationOptions) -> Iterator[Piece]:
-        events = self._mailbox(speculation).run(request)
-        try:
-            for event in events:
-                yield _piece(event)
-        finally:
-            events.close()  # type: ignore[attr-defined]
+        """A draft model is loaded at once; the rest happens while the pieces are read."""
+        return _pieces(self._mailbox(speculation).run(request))
 
     def _mailbox(self, speculation: SpeculationOptions) -> Mailbox:
         """The engine of these speculation options; all share program and memory."""
@@ -272,6 +267,14 @@ class Model:
                 )
                 self._mailboxes[speculation] = Mailbox(engine, self._room)
             return self._mailboxes[speculation]
+
+
+def _pieces(events: Iterator[Event]) -> Iterator[Piece]:
+    try:
+        for event in events:
+            yield _piece(event)
+    finally:
+        events.close()  # type: ignore[attr-defined]
 
 
 def _piece(event: Event) -> Piece:

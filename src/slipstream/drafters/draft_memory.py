@@ -94,7 +94,7 @@ class DraftMemory:
         parallel: most sequences.
         window: most tokens read before a draft.
         depth: most tokens drafted.
-        branches: most lanes of a sequence.
+        lanes: most lanes of a sequence.
         ids: the model reads ids below this; another one stands as id 0. None = it reads all.
         pace: limits a call.
     """
@@ -107,7 +107,7 @@ class DraftMemory:
         parallel: int,
         window: int,
         depth: int,
-        branches: int,
+        lanes: int,
         ids: int | None,
         pace: Pace,
     ) -> None:
@@ -121,9 +121,9 @@ class DraftMemory:
         self._keep = max(min(window, context // 2), 1)
         self._sinks = min(SINKS, self._keep // 8)
         self._ids = ids
-        self._branches = branches
+        self._lanes = lanes
         # every lane may own the page where it branched off, and those it grew into
-        self._positions = context + depth + branches * (2 * PAGE_POSITIONS + depth)
+        self._positions = context + depth + lanes * (2 * PAGE_POSITIONS + depth)
         self._program: Program | None = None
 
     @property
@@ -254,9 +254,9 @@ class DraftMemory:
                 lane.rows[lane.length] = next(rows)
 
     def branch(self, track: Track, lane: Lane, length: int) -> Lane | None:
-        """A new lane with the first ``length`` tokens of ``lane``, or None where there is no room."""
+        """A new lane with the first ``length`` tokens of another; None where there is no room."""
         early = length < self.program.memory.earliest(lane.handle)
-        if early or len(track.lanes) >= self._branches:
+        if early or len(track.lanes) >= self._lanes:
             return None
         twin = self._twin(lane)
         twin.length = length

@@ -200,7 +200,7 @@ def create(options: SpeculationOptions, resources: Resources) -> DraftSimple | U
         parallel=resources.parallel,
         window=options.draft_window,
         depth=options.n_max,
-        branches=branches,
+        lanes=1 if branches == 1 else 2 * branches,
         ids=model.vocabulary if model.vocabulary < resources.vocabulary else None,
         pace=Pace(resources.step_rows, resources.step_time_limit_s),
     )
