@@ -168,19 +168,13 @@ def test_a_reduced_head_gives_the_same_logits(folder: Path, tied: bool, architec
         model = load_draft_model(str(path), target, count)
         program = model.compile(64, 1)
         handle = program.memory.open()
-        tokens = np.array([5, 200, 7], np.int32)
-        step = Step(
-            tokens, np.full(3, handle, np.int32), np.array([-1, 0, 1], np.int32), tokens[:0]
-        )
-        rows.append(program.run(with_logits(step)).logits)
+        tokens, parents, last = (np.array(x, np.int32) for x in ([5, 200, 7], [-1, 0, 1], [2]))
+        step = Step(tokens, np.full(3, handle, np.int32), parents, last)
+        rows.append(program.run(step).logits)
         assert (model.resident_bytes == 0) == (count != 100)
     assert rows[1].shape == (1, 100)
     np.testing.assert_array_equal(rows[0][:, :100], rows[1])
     np.testing.assert_array_equal(rows[0], rows[2])
-
-
-def with_logits(step: Step) -> Step:
-    return Step(step.tokens, step.sequences, step.parents, np.array([2], np.int32))
 
 
 def test_drafting_over_frequent_ids_only(target: LoadedModel, path: Path) -> None:
@@ -235,7 +229,7 @@ def test_a_mismatch_is_an_error_unless_the_user_goes_on_without(path: Path, fold
     assert found.statistics.never_fired == ("draft-simple",)
 
 
-def test_options_that_do_not_fit_are_refused_before_any_prompt(path: Path, folder: Path) -> None:
+def test_options_that_do_not_fit_are_refused_before_any_prompt(path: Path) -> None:
     with pytest.raises(OptionError, match="draft_model"):
         Model(str(path), spec="draft-simple")
     with pytest.raises(OptionError, match="`draft_model` with a method that reads it"):
