@@ -51,7 +51,7 @@ def swapped(first: int, second: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"extra": swapped(7, 9)}, r"id 7 = '\$', id 9 = '&'; found id 7 = '&', id 9 = '\$'"),
+        ({"extra": swapped(39, 41)}, r"id 39 = '\$', id 41 = '&'; found id 39 = '&', id 41 = '\$'"),
         ({"tokenizer": "spm"}, "tokenizer type gpt2; found llama"),
         ({"extra": {"tokenizer.ggml.add_bos_token": True}}, "add_bos False; found True"),
         ({"extra": {"tokenizer.ggml.add_eos_token": True}}, "add_eos False; found True"),
@@ -68,7 +68,9 @@ def test_another_vocabulary_is_refused_by_name(
 def test_boundary_tokens_must_agree_where_prompts_get_them(folder: Path) -> None:
     adding = {"tokenizer.ggml.add_bos_token": True}
     target = load_model(
-        ModelOptions(model=str(tiny_model(folder / "adds.gguf", "llama", extra=adding))),
+        ModelOptions(
+            model=str(tiny_model(folder / "adds.gguf", "llama", extra=adding)), backend="reference"
+        ),
         EngineOptions(),
     )
     other = {**adding, "tokenizer.ggml.bos_token_id": 0}
@@ -85,7 +87,8 @@ def test_vocabularies_of_different_sizes_fit_where_both_have_an_id(
     model = load_draft_model(str(draft), target)
     assert (model.vocabulary, model.drafted) == (size, size)
     check_output(target, model)
-    larger = load_model(ModelOptions(model=str(draft), context=256), EngineOptions(parallel=3))
+    options = ModelOptions(model=str(draft), context=256, backend=target.backend.name)  # type: ignore[arg-type]
+    larger = load_model(options, EngineOptions(parallel=3))
     check_output(larger, load_draft_model(str(target.path), larger))
 
 
@@ -142,6 +145,7 @@ def test_another_model_drafts(target: LoadedModel, folder: Path, architecture: s
     assert drafted > 20
 
 
+@pytest.mark.native
 def test_a_sliding_window_model_drafts_past_its_window(folder: Path) -> None:
     path = tiny_model(folder / "gemma3.gguf", "gemma3")
     target = load_model(ModelOptions(model=str(path), context=512), EngineOptions(parallel=3))
@@ -157,6 +161,7 @@ def test_a_sliding_window_model_drafts_past_its_window(folder: Path) -> None:
     assert not found[0].statistics.rejected_drafts
 
 
+@pytest.mark.native
 @pytest.mark.parametrize("architecture", ["llama", "gemma3"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_reduced_head_gives_the_same_logits(folder: Path, tied: bool, architecture: str) -> None:
@@ -190,6 +195,7 @@ def model_of(path: Path, draft: Path, **options: Any) -> Model:
     return Model(str(path), context=128, draft_model=str(draft), **options)
 
 
+@pytest.mark.native
 def test_a_model_loads_its_draft_model_once(
     path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,20 +221,22 @@ def test_a_model_loads_its_draft_model_once(
     assert len(loads) == 2
 
 
+@pytest.mark.native
 def test_a_mismatch_is_an_error_unless_the_user_goes_on_without(path: Path, folder: Path) -> None:
-    draft = tiny_model(folder / "misfit.gguf", "llama", **DRAFT, extra=swapped(7, 9))
-    with pytest.raises(PairingError, match="id 7"):
+    draft = tiny_model(folder / "misfit.gguf", "llama", **DRAFT, extra=swapped(39, 41))
+    with pytest.raises(PairingError, match="id 39"):
         model_of(path, draft, spec="draft-simple")
     model = model_of(path, draft)
-    with pytest.raises(PairingError, match="id 7"):
+    with pytest.raises(PairingError, match="id 39"):
         model.generate("hello", spec="draft-simple")
     found = model.complete("hello", max_tokens=8, spec="draft-simple", draft_fallback=True)
     assert found.ids == model.complete("hello", max_tokens=8).ids
     [reason] = found.statistics.rejected_drafts
-    assert "id 7 = '$'" in reason
+    assert "id 39 = '$'" in reason
     assert found.statistics.never_fired == ("draft-simple",)
 
 
+@pytest.mark.native
 def test_options_that_do_not_fit_are_refused_before_any_prompt(path: Path) -> None:
     with pytest.raises(OptionError, match="draft_model"):
         Model(str(path), spec="draft-simple")
