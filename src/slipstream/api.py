@@ -127,10 +127,11 @@ class Model:
         self._lock = Lock()
         self._room = Mailroom(Places(self.engine_options.parallel))
         self._mailboxes: dict[SpeculationOptions, Mailbox] = {}
-        self._progress = progress
+        self._progress: Progress | None = progress
         self._draft_models: dict[tuple[str, int | None], DraftModel | PairingError] = {}
         if self.speculation.type != ("none",):
             self._mailbox(self.speculation)  # what does not fit is refused before any prompt
+        self._progress = None  # the caller's display ends with this call
 
     def generate(self, prompt: Prompt, **keywords: Any) -> Iterator[Piece]:
         """Pieces of an output as they come; closing the iterator cancels the request.

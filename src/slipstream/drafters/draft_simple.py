@@ -189,7 +189,7 @@ def create(options: SpeculationOptions, resources: Resources) -> DraftSimple | U
         raise OptionError(
             f"a draft model for `{DraftSimple.name}`",
             "no `draft_model`",
-            "Name one, or choose a method that needs none.",
+            "Name one (--draft-model), or choose a method that needs none.",
         )
     branches = options.draft_branches
     ends = frozenset(resources.tokenizer.end_ids)

@@ -46,7 +46,9 @@ class Rules:
 
 
 def fitted(row: Row, vocabulary: int) -> Row:
-    """A copy of the logits, one for each id of the target; ``ABSENT`` where the model has none."""
+    """The logits, one for each id of the target; ``ABSENT`` where the model has none."""
+    if row.size == vocabulary:
+        return row
     wide = np.full(vocabulary, ABSENT, np.float32)
     known = min(row.size, vocabulary)
     wide[:known] = row[:known]
@@ -67,12 +69,15 @@ def guessed(row: Row, state: SamplerState, rules: Rules) -> list[Child]:
         return []
     wide = fitted(row, rules.vocabulary)
     ranked: list[tuple[int, float]] = []
-    for _ in range(rules.branches):
+    while len(ranked) < rules.branches:
+        if len(ranked) == 1 and wide is row:
+            wide = row.copy()
+        if ranked:
+            wide[ranked[-1][0]] = ABSENT
         token = state.sample(wide).token
         if wide[token] <= ABSENT:
             break
         ranked.append((token, min(math.exp(float(wide[token]) - total), 1.0)))
-        wide[token] = ABSENT
     return _weighted(ranked, () if state.options.ignore_eos else rules.ends)
 
 

@@ -91,10 +91,8 @@ class DraftTree:
         found = [node for node in kept if not self._nodes[node].closed]
         if not found or (len(kept) == self._most and found[0] == kept[-1]):
             return []
-        best = self._nodes[found[0]].score
-        if best < self._worth:
-            return []
-        return [node for node in found[:width] if self._nodes[node].score >= SHARE * best]
+        least = max(SHARE * self._nodes[found[0]].score, self._worth)
+        return [node for node in found[:width] if self._nodes[node].score >= least]
 
     def _kept(self) -> list[int]:
         """The nodes of highest score, earlier ones first among equals."""

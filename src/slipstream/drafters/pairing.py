@@ -30,7 +30,7 @@ def require_same_vocabulary(target: Tokenizer, draft: Tokenizer, name: str) -> N
         raise PairingError(
             f"draft model {name} to have the target's vocabulary: {expected}",
             found,
-            "Use a draft model of the same family, or `draft_fallback` to go on without it.",
+            "Use one of the same family, or go on without it (`draft_fallback`, --draft-fallback).",
         )
 
 

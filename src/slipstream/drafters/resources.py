@@ -29,8 +29,8 @@ class DraftModel:
     tokenizer: Tokenizer
     context: int
     compile: Callable[[int, int], Program]
-    vocabulary: int = 0
-    drafted: int = 0
+    vocabulary: int
+    drafted: int
     step_bytes: int = 0
     resident_bytes: int = 0
 
