@@ -53,6 +53,7 @@ class Subject:
     loaded: LoadedModel
     prompts: list[list[int]]
     length: int
+    step_time_limit_s: float = 0.25
     plain: dict[str, list[Output]] = field(default_factory=dict)
 
     def engine(self, drafter: Drafter | Sequence[Drafter] | None, parallel: int) -> Engine:
@@ -62,7 +63,7 @@ class Subject:
             drafters=drafters_of(drafter),
             verifier=Matching(),
             context=self.loaded.context,
-            options=EngineOptions(parallel=parallel),
+            options=EngineOptions(parallel=parallel, step_time_limit_s=self.step_time_limit_s),
             controller=DoublingController(first=8, most=10),
         )
 
@@ -203,7 +204,8 @@ class Pair(Subject):
 @pytest.fixture(scope="module")
 def pair(model_path: Callable[[str], Path]) -> Pair:
     made = subject(str(model_path("qwen2.5-coder-1.5b")), 256, TEXTS[:8], 16)
-    return Pair(made.loaded, made.prompts, made.length)
+    # what is drafted does not depend on how busy the machine is
+    return Pair(made.loaded, made.prompts, made.length, step_time_limit_s=10.0)
 
 
 @pytest.mark.model
