@@ -20,7 +20,7 @@ from slipstream.backends.base import Progress
 from slipstream.chat import ChatTemplate, Message, encode_chat
 from slipstream.drafters.base import Drafter, Pool
 from slipstream.drafters.plugins import GuardedDrafter, guarded, require_distinct
-from slipstream.drafters.resources import Resources
+from slipstream.drafters.resources import DraftModel, Resources
 from slipstream.engine.controller import DoublingController
 from slipstream.engine.drafting import require_outputs
 from slipstream.engine.engine import Engine
@@ -28,9 +28,9 @@ from slipstream.engine.mailbox import Mailbox, Mailroom
 from slipstream.engine.scheduler import Places
 from slipstream.engine.sequence import Request
 from slipstream.engine.tracing import Sink, Tracing
-from slipstream.errors import SlipstreamError
+from slipstream.errors import PairingError, SlipstreamError
 from slipstream.keywords import speculation_with, spread
-from slipstream.loading import load_model, trace_header
+from slipstream.loading import load_draft_model, load_model, trace_header
 from slipstream.options import (
     GRAMMARS,
     EngineOptions,
@@ -39,7 +39,7 @@ from slipstream.options import (
     SpeculationOptions,
     from_mapping,
 )
-from slipstream.pieces import Completion, Piece, completion_of, piece_of
+from slipstream.pieces import Completion, Piece, completion_of, pieces_of
 from slipstream.structured import Grammars
 from slipstream.verify.choice import verifier_for
 
@@ -106,6 +106,12 @@ class Model:
         self._warned = False
         if self._tracing is not None:
             self._tracing.header(trace_header(self.loaded, self.options, self.engine_options))
+        self._progress: Progress | None = progress
+        self._draft_models: dict[tuple[str, int | None], DraftModel | PairingError] = {}
+        if self.speculation.type != ("none",):
+            # what does not fit is refused before any prompt
+            self._mailbox((self.speculation, self._objects))
+        self._progress = None  # the caller's display ends with this call
 
     def generate(
         self,
@@ -240,13 +246,42 @@ class Model:
         """Why the trace ended before the model did, or None."""
         return None if self._tracing is None else self._tracing.failure
 
+    def draft_model(self, speculation: SpeculationOptions) -> DraftModel | PairingError | None:
+        """The draft model of some options, loaded when first wanted; None where they use none.
+
+        An error is the reason why it is not used, where ``draft_fallback`` allows that.
+
+        Raises:
+            PairingError: its vocabulary is not the target's.
+            InputError: the model cannot be found or run.
+        """
+        name = speculation.draft_model
+        if name is None or not methods.reads_draft_model(speculation.type):
+            return None
+        key = (name, speculation.draft_vocab)
+        if key not in self._draft_models:
+            try:
+                found = load_draft_model(name, self.loaded, key[1], self._progress)
+                self._draft_models[key] = found
+            except PairingError as error:
+                self._draft_models[key] = error
+        kept = self._draft_models[key]
+        if isinstance(kept, PairingError) and not speculation.draft_fallback:
+            raise kept
+        return kept
+
     def _drafters(self, key: _EngineKey) -> tuple[Drafter, ...]:
         speculation, objects = key
+        found = self.draft_model(speculation)
         resources = Resources(
             self.tokenizer,
             self.loaded.program.graph.vocabulary,
             self.loaded.context,
             self.engine_options.parallel,
+            found if isinstance(found, DraftModel) else None,
+            found if isinstance(found, PairingError) else None,
+            self.engine_options.prefill_chunk,
+            self.engine_options.step_time_limit_s,
         )
         named = methods.create(speculation.type, speculation, resources)
         return methods.arranged((*named, *objects))
@@ -267,12 +302,8 @@ class Model:
         return from_mapping(SamplingOptions, for_sampling), (speculation, objects)
 
     def _pieces(self, request: Request, key: _EngineKey) -> Iterator[Piece]:
-        events = self._mailbox(key).run(request)
-        try:
-            for event in events:
-                yield piece_of(event)
-        finally:
-            events.close()  # type: ignore[attr-defined]
+        """A draft model is loaded at once; the rest happens while the pieces are read."""
+        return pieces_of(self._mailbox(key).run(request))
 
     def _mailbox(self, key: _EngineKey) -> Mailbox:
         """The engine of these speculation options and drafters; all share program and memory."""

@@ -12,6 +12,9 @@ from slipstream.backends.base import Backend, Program, Progress, Weights
 from slipstream.cache import known_sha256
 from slipstream.catalog import locate
 from slipstream.dispatch.fuse import fuse
+from slipstream.dispatch.reduce import first_logits
+from slipstream.drafters.pairing import require_same_vocabulary
+from slipstream.drafters.resources import DraftModel
 from slipstream.engine.trace_format import VERSION, Header
 from slipstream.errors import ModelFileError, OptionError
 from slipstream.gguf import GGUFFile, open_gguf
@@ -76,6 +79,54 @@ def load_model(
     memory = AttentionMemory(graph, context, engine.parallel, options.kv_type)
     program = backend.compile(graph, weights, memory)
     return LoadedModel(path, file, tokenizer, graph, backend, weights, memory, program, context)
+
+
+def load_draft_model(
+    name: str,
+    target: LoadedModel,
+    vocabulary: int | None = None,
+    progress: Progress | None = None,
+) -> DraftModel:
+    """A draft model on the target's backend, its vocabulary checked before its weights are read.
+
+    The target's own file shares the target's weights.
+
+    Args:
+        name: path or catalogue name.
+        vocabulary: it drafts over ids below this only; None = all.
+        progress: called with (weight bytes done, weight bytes in all).
+
+    Raises:
+        PairingError: its vocabulary is not the target's.
+        InputError: the model cannot be found or run.
+        OperationError: memory is missing.
+    """
+    path = locate(name)
+    file = open_gguf(path)
+    tokenizer = build_tokenizer(file.metadata)
+    require_same_vocabulary(target.tokenizer, tokenizer, name)
+    whole = build_graph(file)
+    _check_vocabulary(whole, tokenizer)
+    graph = fuse(whole if vocabulary is None else first_logits(whole, vocabulary))
+    backend, kv_type = target.backend, target.memory.kv_type
+    require_kv_type(graph, kv_type)
+    own = graph == target.graph and path.samefile(target.path)
+    weights = target.weights if own else backend.load(file, graph, progress)
+
+    def compile_for(positions: int, sequences: int) -> Program:
+        memory = AttentionMemory(graph, positions, sequences, kv_type)
+        return backend.compile(graph, weights, memory)
+
+    return DraftModel(
+        name=name,
+        tokenizer=tokenizer,
+        context=graph.context,
+        compile=compile_for,
+        vocabulary=whole.vocabulary,
+        drafted=graph.vocabulary,
+        step_bytes=weights.step_bytes,
+        resident_bytes=0 if own else weights.resident_bytes,
+    )
 
 
 def _check_vocabulary(graph: Graph, tokenizer: Tokenizer) -> None:

@@ -271,6 +271,14 @@ class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    draft_window: Annotated[
+        int,
+        _option(
+            "most tokens a draft model reads before a draft; of a longer text, the newest",
+            "spec_draft_window",
+            ge=1,
+        ),
+    ] = 512
     draft_fallback: Annotated[
         bool,
         _option(

@@ -68,6 +68,15 @@ def piece_of(event: Event) -> Piece:
     return Piece(event.text, event.tokens, event.finish_reason, event.statistics)
 
 
+def pieces_of(events: Iterator[Event]) -> Iterator[Piece]:
+    """A piece per event; closing the iterator closes the events."""
+    try:
+        for event in events:
+            yield piece_of(event)
+    finally:
+        events.close()  # type: ignore[attr-defined]
+
+
 def completion_of(pieces: Iterator[Piece]) -> Completion:
     collected = list(pieces)
     last = collected[-1]

@@ -30,6 +30,8 @@ class Tokenizer:
     """A vocabulary and the way to use it.
 
     Attributes:
+        kind: ``gpt2`` (byte-pair encoding) or ``llama`` (SentencePiece).
+        texts: each token as the vocabulary spells it.
         vocabulary_size: number of ids.
         bos_id, eos_id: boundary tokens, None where the file names none.
         end_ids: every id that ends a generation.
@@ -39,6 +41,8 @@ class Tokenizer:
     def __init__(self, vocabulary: Vocabulary, model: TextModel) -> None:
         self._vocabulary = vocabulary
         self._model = model
+        self.kind = vocabulary.model
+        self.texts = vocabulary.tokens
         self.vocabulary_size = len(vocabulary.tokens)
         self.bos_id = vocabulary.bos_id
         self.eos_id = vocabulary.eos_id

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from draft_models import fake_draft_simple
 from drafters_for_tests import HostileDrafter, MalformedDrafter, ScriptedDrafter
 from engines import Output, check_counts, fake_engine, named_drafters, run
 from fake_program import FakeProgram, FakeTokenizer
@@ -41,6 +42,13 @@ DRAFTERS: dict[str, DrafterFactory] = {
     "ngram-map-k": lambda _: named_drafters(["ngram-map-k"], NGRAMS),
     "ngram-map-k4v": lambda _: named_drafters(["ngram-map-k4v"], NGRAMS),
     "ngram-cache": lambda _: named_drafters(["ngram-cache"], NGRAMS),
+    "draft-simple": lambda _: fake_draft_simple(FakeProgram(VOCABULARY, 2), n_max=5),
+    "draft-simple, chains": lambda _: fake_draft_simple(
+        FakeProgram(VOCABULARY, 2), n_max=7, n_min=2, p_min=0.2, draft_branches=1
+    ),
+    "draft-simple, smaller": lambda _: fake_draft_simple(
+        FakeProgram(VOCABULARY - 5, 1), draft_context=20, draft_window=9, draft_branches=3
+    ),
     "scripted": ScriptedDrafter,
     "scripted, wrong at 3": lambda truth: ScriptedDrafter(truth, wrong_at=3),
     "hostile chains": lambda _: HostileDrafter(VOCABULARY, 11, trees=False),
@@ -105,6 +113,13 @@ def test_output_equals_plain_decoding(
         check_counts(found)
     if name in ("scripted", "trees with the truth"):
         assert sum(output.statistics.accepted for output in drafted) > LENGTH
+
+
+def test_draft_models_accept_something() -> None:
+    for name in ("draft-simple", "draft-simple, chains"):
+        for sampling in SAMPLINGS.values():
+            drafted = outputs_of(DRAFTERS[name]([]), sampling, order=2)
+            assert sum(output.statistics.accepted for output in drafted) > LENGTH, name
 
 
 def test_ngrams_accept_something_where_text_repeats() -> None:

@@ -13,10 +13,12 @@ import pytest
 from builders import tiny_model
 from drafters_for_tests import HostileDrafter, ScriptedDrafter
 from engines import Output, check_counts, drafters_of, named_drafters, run
+from slipstream.drafters import create
 from slipstream.drafters.base import Drafter
+from slipstream.drafters.resources import DraftModel, Resources
 from slipstream.engine.controller import DoublingController
 from slipstream.engine.engine import Engine
-from slipstream.loading import LoadedModel, load_model
+from slipstream.loading import LoadedModel, load_draft_model, load_model
 from slipstream.options import EngineOptions, ModelOptions, Precision, SpeculationOptions
 from slipstream.verify.matching import Matching
 
@@ -59,6 +61,7 @@ class Subject:
     loaded: LoadedModel
     prompts: list[list[int]]
     length: int
+    step_time_limit_s: float = 0.25
     plain: dict[str, list[Output]] = field(default_factory=dict)
 
     def engine(self, drafter: Drafter | Sequence[Drafter] | None, parallel: int) -> Engine:
@@ -68,7 +71,7 @@ class Subject:
             drafters=drafters_of(drafter),
             verifier=Matching(),
             context=self.loaded.context,
-            options=EngineOptions(parallel=parallel),
+            options=EngineOptions(parallel=parallel, step_time_limit_s=self.step_time_limit_s),
             controller=DoublingController(first=8, most=10),
         )
 
@@ -175,3 +178,54 @@ def test_models_of_the_catalogue(real: Subject, name: str, sampling: str) -> Non
     accepted = real.check(name, sampling)
     if name.startswith("ngram"):
         assert accepted > 0
+
+
+class Pair(Subject):
+    """A target and a draft model of the same family."""
+
+    def drafters(self, draft_model: DraftModel, **options: Any) -> tuple[Drafter, ...]:
+        resources = Resources(
+            self.loaded.tokenizer,
+            self.loaded.graph.vocabulary,
+            self.loaded.context,
+            PARALLEL,
+            draft_model,
+        )
+        speculation = SpeculationOptions(type=("draft-simple",), **options)
+        return create(speculation.type, speculation, resources)
+
+    def check_draft_model(self, draft_model: DraftModel, sampling: str, **options: Any) -> float:
+        """Equality with plain decoding, several sequences in a step; returns the acceptance."""
+        if sampling not in self.plain:
+            self.plain[sampling] = self.decode(None, 1, sampling)
+        drafted = self.decode(self.drafters(draft_model, **options), PARALLEL, sampling)
+        for prompt, expected, found in zip(
+            self.prompts, self.plain[sampling], drafted, strict=True
+        ):
+            assert found.visible() == expected.visible(), prompt
+            assert not found.statistics.rejected_drafts
+            check_counts(found)
+        accepted = sum(output.statistics.accepted for output in drafted)
+        return accepted / sum(output.statistics.drafted for output in drafted)
+
+
+@pytest.fixture(scope="module")
+def pair(model_path: Callable[[str], Path]) -> Pair:
+    made = subject(str(model_path("qwen2.5-coder-1.5b")), 256, TEXTS[:8], 16)
+    # what is drafted does not depend on how busy the machine is
+    return Pair(made.loaded, made.prompts, made.length, step_time_limit_s=10.0)
+
+
+@pytest.mark.model
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sampling", "vocabulary"), [*((name, None) for name in SAMPLINGS), ("greedy", 50_000)]
+)
+def test_a_model_of_the_catalogue_drafts_for_another(
+    pair: Pair, model_path: Callable[[str], Path], vocabulary: int | None, sampling: str
+) -> None:
+    path = str(model_path("qwen2.5-coder-0.5b"))
+    draft_model = load_draft_model(path, pair.loaded, vocabulary)
+    assert pair.check_draft_model(draft_model, sampling, n_max=5, draft_branches=1) > 0.4
+    pair.check_draft_model(draft_model, sampling, n_max=4, draft_branches=4)
+    pair.check_draft_model(draft_model, sampling, n_max=6, draft_context=24, draft_window=12)

@@ -57,6 +57,21 @@ def test_a_pass_that_took_too_long_shrinks_the_next() -> None:
     assert output.ids == greedy(PROMPT, 60)
 
 
+def test_one_slow_pass_does_not_end_drafting() -> None:
+    class Hiccup(FakeProgram):
+        def run(self, step: Step) -> Outputs:
+            outputs = super().run(step)
+            return Outputs(outputs.logits, {}, 9.0 if len(self.steps) == 3 else 0.01)
+
+    program = Hiccup()
+    drafter = ScriptedDrafter([[*PROMPT, *greedy(PROMPT, 100)]], length=20)
+    engine = fake_engine(drafter, program, controller=DoublingController(fixed=True))
+    run(engine, PROMPT, max_tokens=100)
+    rows = [len(step.sequences) for step in program.steps]
+    assert rows[3] == 1
+    assert max(rows[4:]) > 8
+
+
 def test_the_longest_drafts_are_cut_first() -> None:
     scheduler = Scheduler(EngineOptions(prefill_chunk=20), 1)
     assert scheduler.affordable_drafts([2, 30, 9, 0]) == [2, 7, 7, 0]

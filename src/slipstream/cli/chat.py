@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> None:
     from slipstream.cli.opening import open_model, require_whole_trace
-    from slipstream.cli.statistics import caveats, warn_of_pretence
+    from slipstream.cli.statistics import caveats, draft_lines, warn_of_pretence
 
     sampling = options(SamplingOptions, arguments)
     speculation = options(SpeculationOptions, arguments)
@@ -52,7 +52,7 @@ def execute(arguments: argparse.Namespace) -> None:
     model.chat_ids([*chat.messages, {"role": "user", "content": "?"}])  # has it a template?
     print(_HELP, file=sys.stderr)
     warn_of_pretence(speculation)
-    for line in caveats(model.loaded):
+    for line in (*draft_lines(model.draft_model(speculation)), *caveats(model.loaded)):
         print(printable(line), file=sys.stderr)
     while (text := _read()) is not None and text != "/exit":
         if text == "/clear":

@@ -60,6 +60,8 @@ def open_model(
     fetch_if_wanted(model.model)
     keywords = msgspec.structs.asdict(model)
     if speculation is not None:
+        if speculation.draft_model is not None:
+            fetch_if_wanted(speculation.draft_model)
         keywords |= msgspec.structs.asdict(speculation)
     with _loading(quiet) as progress:
         return Model(keywords.pop("model"), progress=progress, trace=trace, **keywords)

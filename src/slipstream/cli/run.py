@@ -42,6 +42,8 @@ def execute(arguments: argparse.Namespace) -> None:
     from slipstream.cli.statistics import (
         backend_record,
         caveats,
+        draft_lines,
+        draft_record,
         statistics_lines,
         warn_of_pretence,
     )
@@ -57,10 +59,12 @@ def execute(arguments: argparse.Namespace) -> None:
     )
     for line in statistics_lines(pieces[-1], drawn=drew_seed(sampling)):
         print(line, file=sys.stderr)
-    for line in caveats(model.loaded):
+    draft_model = model.draft_model(model.speculation)
+    for line in (*draft_lines(draft_model), *caveats(model.loaded)):
         print(printable(line), file=sys.stderr)
     if arguments.json:
-        print_json(completion_record(pieces) | backend_record(model.loaded))
+        record = completion_record(pieces) | backend_record(model.loaded)
+        print_json(record | draft_record(draft_model))
     require_whole_trace(model)
 
 

@@ -6,8 +6,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from slipstream.cli.output import megabytes
+from slipstream.errors import PairingError
+
 if TYPE_CHECKING:
     from slipstream.api import Piece
+    from slipstream.drafters.resources import DraftModel
     from slipstream.engine.statistics import Statistics
     from slipstream.loading import LoadedModel
     from slipstream.options import SpeculationOptions
@@ -44,6 +48,27 @@ def backend_record(loaded: LoadedModel) -> dict[str, Any]:
         "varying_ops": varying,
         "notes": getattr(loaded.weights, "notes", ()),
     }
+
+
+def draft_record(found: DraftModel | PairingError | None) -> dict[str, Any]:
+    """The part of a JSON record that tells which draft model was loaded, if one was asked for."""
+    if found is None:
+        return {}
+    if isinstance(found, PairingError):
+        return {"draft_model": None, "draft_fault": str(found)}
+    names = ("name", "context", "drafted", "step_bytes", "resident_bytes")
+    return {"draft_model": {name: getattr(found, name) for name in names}}
+
+
+def draft_lines(found: DraftModel | PairingError | None) -> list[str]:
+    """The same in words."""
+    if found is None:
+        return []
+    if isinstance(found, PairingError):
+        return [f"draft model not used: {found}"]
+    held = megabytes(found.resident_bytes) if found.resident_bytes else "the target's weights"
+    ids = f", drafts ids below {found.drafted}" if found.drafted < found.vocabulary else ""
+    return [f"draft model {found.name}: {held}, {megabytes(found.step_bytes)} read per pass{ids}"]
 
 
 def precision_line(precision: str) -> str:

@@ -31,6 +31,11 @@ def rank(name: str) -> float:
     return next(i for i, method in enumerate(PRECEDENCE) if method.startswith("draft-")) - 0.5
 
 
+def reads_draft_model(names: Sequence[str]) -> bool:
+    """Whether one of the methods may run a draft model."""
+    return any(name == "auto" or name.startswith("draft-") for name in names)
+
+
 def _module(name: str) -> str:
     return f"slipstream.drafters.{name.replace('-', '_')}"
 
@@ -74,9 +79,9 @@ def create(
     """The named methods in order of precedence; none for ``none``.
 
     Raises:
-        OptionError: a name is unknown, or that of two installed drafters.
+        OptionError: a name is unknown or that of two installed drafters, or a method lacks its
+            draft model.
         UnsupportedError: a method exists but not in this build, or a package's cannot be used.
-        PairingError: the draft model does not fit the target.
     """
     return tuple(
         _created(name, options, resources) for name in check_names(names) if name != "none"

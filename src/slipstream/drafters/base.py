@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,6 +134,8 @@ class DraftRequest:
         drawn: whether tokens are to be drawn with their distributions given (rejection sampling);
             otherwise the drafter guesses which token the target's sampler will draw. Two
             drafters that draw for one sequence must not do it with the same noise.
+        worth: probability of being accepted (the product along its path) below which a further
+            node costs more to draft than it gives: a drafter that pays per node stops there.
     """
 
     sequence: int
@@ -141,6 +143,7 @@ class DraftRequest:
     n_max: int
     sampler: SamplerState | None = None
     drawn: bool = False
+    worth: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -242,6 +245,18 @@ class Drafter(Protocol):
 
     def forget(self, scope: str | None) -> None:
         """Erase what was learned in a scope, or in all; open sequences start to learn anew."""
+
+
+@runtime_checkable
+class Priced(Protocol):
+    """A drafter whose first draft token may cost much: a controller can ask before it drafts."""
+
+    def pending(self, sequence: int, tokens: Sequence[int]) -> int:
+        """Rows that its own model must compute before the first draft token; changes nothing.
+
+        Args:
+            tokens: as ``DraftRequest.tokens`` would be.
+        """
 
 
 @dataclass(frozen=True)

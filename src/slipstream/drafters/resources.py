@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from slipstream.backends.base import Program
+from slipstream.errors import PairingError
 from slipstream.tokenizer import Tokenizer
 
 
@@ -18,12 +19,20 @@ class DraftModel:
         tokenizer: its vocabulary.
         context: most tokens of a sequence.
         compile: (positions, sequences) -> a program over a memory of its own.
+        vocabulary: ids that it reads.
+        drafted: it drafts ids below this one (``draft_vocab``).
+        step_bytes: weight bytes that one pass reads.
+        resident_bytes: of memory that its weights hold; 0 where they are the target's own.
     """
 
     name: str
     tokenizer: Tokenizer
     context: int
     compile: Callable[[int, int], Program]
+    vocabulary: int
+    drafted: int
+    step_bytes: int = 0
+    resident_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,8 @@ class Resources:
         context: most tokens of a sequence of the target.
         parallel: most sequences that run at the same time.
         draft_model: None where the user named none.
+        draft_fault: why the named one is not used, where the user allowed to go on without it.
+        step_rows, step_time_limit_s: most rows and seconds of one call of a draft model.
     """
 
     tokenizer: Tokenizer
@@ -42,3 +53,6 @@ class Resources:
     context: int
     parallel: int
     draft_model: DraftModel | None = None
+    draft_fault: PairingError | None = None
+    step_rows: int = 512
+    step_time_limit_s: float = 0.25

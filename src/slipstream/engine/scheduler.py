@@ -124,9 +124,8 @@ class Scheduler:
         Few rows cost little more than one, so a pass without prompt rows teaches only where it
         was as large as allowed or took too long.
         """
-        if rows < 2 or not (
-            prompt or rows >= self.rows or elapsed_s > self.options.step_time_limit_s
-        ):
+        slow = rows > 1 and elapsed_s > self.options.step_time_limit_s
+        if not (prompt or rows >= self.rows or slow):
             return
         affordable = int(AIM * self.options.step_time_limit_s * rows / max(elapsed_s, 1e-9))
         self.rows = max(1, min(affordable, 2 * self.rows, self.options.prefill_chunk))
