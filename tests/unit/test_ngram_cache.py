@@ -472,7 +472,7 @@ def test_a_session_leaves_no_trace_in_another() -> None:
     warm = drafted_in(engine, "a")
     assert sum(accepted for _, _, accepted in warm) > sum(accepted for _, _, accepted in cold)
     assert drafted_in(engine, "b") == cold
-    engine.drafting.forget("session a")
+    engine.drafting.forget(["session a"])
     assert drafted_in(engine, "a") == cold
     alone = fake_engine(NgramCache(), FakeProgram(24, 2), scope="request")
     assert [drafted_in(alone, "a") for _ in range(3)] == [cold] * 3
