@@ -17,8 +17,8 @@ from slipstream.backends.base import Progress
 from slipstream.chat import ChatTemplate, Message, encode_chat
 from slipstream.drafters.base import Drafter
 from slipstream.drafters.resources import Resources
-from slipstream.engine.controller import DoublingController
-from slipstream.engine.engine import Engine
+from slipstream.engine.cost_controller import controller_for
+from slipstream.engine.engine import Engine, Trace
 from slipstream.engine.events import EmittedToken, Event
 from slipstream.engine.mailbox import Mailbox, Mailroom
 from slipstream.engine.scheduler import Places
@@ -105,6 +105,9 @@ class Model:
         keywords: fields of ``ModelOptions``, ``EngineOptions`` and ``SpeculationOptions``; the
             last are defaults that a call may override.
 
+    Attributes:
+        on_decision: receives every decision and the round it became; set it before the first call.
+
     Raises:
         OptionError: an unknown option or a value out of range.
         InputError: the model cannot be found or run.
@@ -120,12 +123,13 @@ class Model:
         self.speculation = from_mapping(SpeculationOptions, for_speculation)
         if self.speculation.type != ("none",):
             speculation_with(self.speculation, for_speculation)
-        drafters.check_names(self.speculation.type)
+        _check_methods(self.speculation)
         self.loaded = load_model(self.options, self.engine_options, progress)
         self.tokenizer = self.loaded.tokenizer
         self._lock = Lock()
         self._room = Mailroom(Places(self.engine_options.parallel))
         self._mailboxes: dict[SpeculationOptions, Mailbox] = {}
+        self.on_decision: Trace | None = None
 
     def generate(self, prompt: Prompt, **keywords: Any) -> Iterator[Piece]:
         """Pieces of an output as they come; closing the iterator cancels the request.
@@ -208,7 +212,7 @@ class Model:
     def _options(self, keywords: Mapping[str, Any]) -> tuple[SamplingOptions, SpeculationOptions]:
         for_sampling, for_speculation = spread(keywords, SamplingOptions, SpeculationOptions)
         speculation = speculation_with(self.speculation, for_speculation)
-        drafters.check_names(speculation.type)
+        _check_methods(speculation)
         return from_mapping(SamplingOptions, for_sampling), speculation
 
     def _pieces(self, request: Request, speculation: SpeculationOptions) -> Iterator[Piece]:
@@ -223,20 +227,26 @@ class Model:
         """The engine of these speculation options; all share program and memory."""
         with self._lock:
             if speculation not in self._mailboxes:
+                made = self._drafters(speculation)
                 engine = Engine(
                     self.loaded.program,
                     self.tokenizer,
-                    drafters=self._drafters(speculation),
+                    drafters=made,
                     scope=speculation.draft_scope,
                     verifier=Matching(),
                     context=self.loaded.context,
                     options=self.engine_options,
                     places=self._room.places,
                     primitives=self.loaded.primitives,
-                    controller=DoublingController(fixed=speculation.fixed),
+                    controller=controller_for(made, fixed=speculation.fixed),
+                    trace=self.on_decision,
                 )
                 self._mailboxes[speculation] = Mailbox(engine, self._room)
             return self._mailboxes[speculation]
+
+
+def _check_methods(speculation: SpeculationOptions) -> None:
+    drafters.check_names(speculation.type, draft_model=speculation.draft_model is not None)
 
 
 def _piece(event: Event) -> Piece:

@@ -17,6 +17,7 @@ from slipstream.options import ModelOptions, SamplingOptions, SpeculationOptions
 
 if TYPE_CHECKING:
     from slipstream.api import Model, Piece
+    from slipstream.engine.controller import Decision
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +25,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_prompt(parser)
     parser.add_argument("--template", action="store_true", help="send the prompt as a chat message")
     add_show_drafts(parser)
+    parser.add_argument(
+        "--explain-drafts",
+        action="store_true",
+        help="after the output, a line per round: candidates, rows, accepted, or why none",
+    )
     add_json(parser)
 
 
@@ -36,6 +42,7 @@ def add_show_drafts(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> None:
+    from slipstream.cli.draft_lines import draft_lines
     from slipstream.cli.opening import open_model
     from slipstream.cli.statistics import backend_record, caveats, statistics_lines
 
@@ -44,9 +51,14 @@ def execute(arguments: argparse.Namespace) -> None:
     model_options = options(ModelOptions, arguments)
     text = read_prompt(arguments)
     model = open_model(model_options, speculation, quiet=arguments.json)
+    decisions: list[Decision] = []
+    if arguments.explain_drafts:
+        model.on_decision = lambda decision, _: decisions.append(decision)
     pieces = print_pieces(
         _pieces(model, text, arguments.template, sampling), drafts=arguments.show_drafts
     )
+    for line in draft_lines(decisions) if arguments.explain_drafts else ():
+        print(line, file=sys.stderr)
     for line in statistics_lines(pieces[-1], drawn=drew_seed(sampling)):
         print(line, file=sys.stderr)
     for line in caveats(model.loaded):

@@ -17,6 +17,7 @@ from slipstream.options import METHODS, SpeculationOptions
 
 # of methods used together: llama.cpp's order, then this project's own
 PRECEDENCE = tuple(method for method in METHODS if method not in ("none", "auto"))
+AUTO = ("suffix", "draft-simple")  # what ``auto`` runs; the second where a draft model is named
 
 
 def _module(name: str) -> str:
@@ -25,11 +26,15 @@ def _module(name: str) -> str:
 
 def implemented() -> tuple[str, ...]:
     """Methods that this build can run."""
-    return ("none", *(name for name in PRECEDENCE if find_spec(_module(name))))
+    found = tuple(name for name in PRECEDENCE if find_spec(_module(name)))
+    return ("none", *found, *(("auto",) if AUTO[0] in found else ()))
 
 
-def check_names(names: Sequence[str]) -> tuple[str, ...]:
-    """The methods to run, in order of precedence.
+def check_names(names: Sequence[str], *, draft_model: bool = False) -> tuple[str, ...]:
+    """The methods to run, in order of precedence; ``auto`` stands for ``AUTO``.
+
+    Args:
+        draft_model: whether the user named one; ``auto`` uses it.
 
     Raises:
         OptionError: a name is unknown, or ``none`` stands beside others.
@@ -51,7 +56,11 @@ def check_names(names: Sequence[str]) -> tuple[str, ...]:
         )
     if "none" in names or not names:
         return ("none",)
-    return tuple(name for name in PRECEDENCE if name in names)
+    automatic = AUTO[: 2 if draft_model else 1] if "auto" in names else ()
+    for name in automatic:
+        if name not in available:
+            raise UnsupportedError("`auto` with a draft model", name, "Leave out the draft model.")
+    return tuple(name for name in PRECEDENCE if name in (*names, *automatic))
 
 
 def create(
@@ -66,6 +75,6 @@ def create(
     """
     return tuple(
         import_module(_module(name)).create(options, resources)
-        for name in check_names(names)
+        for name in check_names(names, draft_model=options.draft_model is not None)
         if name != "none"
     )

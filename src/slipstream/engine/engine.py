@@ -81,6 +81,7 @@ class Engine:
         self._primitives = primitives
         self._events: list[Event] = []
         self._submitted = 0
+        self._steps = 0
         self._cost = PassCost()
 
     @property
@@ -162,18 +163,26 @@ class Engine:
         drafts = self.controller.choose(rooms, held)
         granted = self.scheduler.affordable_drafts([len(draft) for draft in drafts])
         shares = [
-            decode_share(sequence, draft.cut(grant), room, proposals, len(draft) - grant)
+            decode_share(
+                sequence,
+                draft.cut(grant),
+                room,
+                proposals,
+                len(draft) - grant,
+                self.controller.reason(sequence.id),
+            )
             for sequence, draft, grant, room, proposals in zip(
                 decoding, drafts, granted, rooms, held, strict=True
             )
         ]
-        self._cost = PassCost(draft_s=self._clock() - start)
+        self._steps += 1
+        self._cost = PassCost(draft_s=self._clock() - start, step=self._steps)
         chunks = self.scheduler.chunks(sum(len(share.tokens) for share in shares))
         return shares + [prompt_share(sequence, count) for sequence, count in chunks]
 
     def _room(self, sequence: SequenceState) -> Room:
         drawn = not self.verifier.seed_exact and sequence.sampler.options.temperature > 0
-        return Room(sequence.id, sequence.room, sequence.committed, drawn)
+        return Room(sequence.id, sequence.room, sequence.committed, drawn, sequence.scope)
 
     def _run(self, shares: list[Share]) -> Outputs | None:
         if not shares:
@@ -197,8 +206,11 @@ class Engine:
                 raise
         for place, share in enumerate(shares):
             if len(share.draft):
-                share.sequence.statistics.rejected_drafts["no memory for draft rows"] += 1
-                shares[place] = decode_share(share.sequence, Draft(), share.room, share.proposals)
+                reason = "no memory for draft rows"
+                share.sequence.statistics.rejected_drafts[reason] += 1
+                shares[place] = decode_share(
+                    share.sequence, Draft(), share.room, share.proposals, reason=reason
+                )
         return self.program.run(assemble(shares, self.drafting.needs.hidden))
 
     def _settle(self, shares: Sequence[Share], outputs: Outputs) -> None:
@@ -301,6 +313,8 @@ class Engine:
         if self._scope == "request":
             self.drafting.forget(sequence.scope)
         self.controller.close(sequence.id)
+        if self._scope == "request":
+            self.controller.forget(sequence.scope)
         sequence.statistics.finished_s = self._clock()
         self._events.append(
             Event(

@@ -13,7 +13,10 @@ from slipstream.verify.base import Verdict
 
 @dataclass(slots=True)
 class PassCost:
-    """Rows of a whole pass, prompt rows among them, and its seconds by phase (see ``Round``)."""
+    """Rows of a whole pass, prompt rows among them, and its seconds by phase (see ``Round``).
+
+    ``step`` is its number, over all sequences of the engine.
+    """
 
     rows: int = 0
     prompt_rows: int = 0
@@ -21,6 +24,7 @@ class PassCost:
     elapsed_s: float = 0.0
     sample_s: float = 0.0
     commit_s: float = 0.0
+    step: int = 0
 
 
 def decision_of(share: Share, verdict: Verdict, cost: PassCost, now: float) -> Decision:
@@ -36,6 +40,11 @@ def decision_of(share: Share, verdict: Verdict, cost: PassCost, now: float) -> D
         rows=cost.rows,
         elapsed_s=cost.elapsed_s,
         prompt_rows=cost.prompt_rows,
+        sequence=share.sequence.id,
+        step=cost.step,
+        prompt=bool(share.prompt_rows),
+        draft_s=0.0 if share.prompt_rows else cost.draft_s,
+        reason=share.reason,
     )
 
 
