@@ -15,8 +15,17 @@ from slipstream.drafters.resources import Resources
 from slipstream.errors import OptionError, UnsupportedError
 from slipstream.options import METHODS, SpeculationOptions
 
-# of methods used together: llama.cpp's order, then this project's own
-PRECEDENCE = tuple(method for method in METHODS if method not in ("none", "auto"))
+
+def runs_a_model(method: str) -> bool:
+    """Whether a draft of the method takes passes of a model or of heads; others look it up."""
+    return method.startswith("draft-") or method == "medusa"
+
+
+# of methods used together: those that look up come first, so that a model need not run where they
+# are good enough; otherwise llama.cpp's order, then this project's own
+PRECEDENCE = tuple(
+    sorted((method for method in METHODS if method not in ("none", "auto")), key=runs_a_model)
+)
 AUTO = ("suffix", "draft-simple")  # what ``auto`` runs; the second where a draft model is named
 
 

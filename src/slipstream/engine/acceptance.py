@@ -17,8 +17,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from math import sqrt
 
+from slipstream.drafters import runs_a_model
 from slipstream.drafters.base import ROOT, Draft
-from slipstream.engine.costs import dear
 
 STATED = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
 MIDDLES = (0.01, 0.035, 0.075, 0.15, 0.27, 0.42, 0.57, 0.72, 0.85, 0.94, 0.985)
@@ -139,7 +139,7 @@ class Foresight:
         self.asked = 0
         self.backoff = 32
         self.idle = 0
-        self._base = tuple(TRUST * middle for middle in MIDDLES) + UNSTATED[dear(method)]
+        self._base = tuple(TRUST * middle for middle in MIDDLES) + UNSTATED[runs_a_model(method)]
         self._shared = shared
         self._own = Evidence(OWN_TRIALS, OWN_TOKENS)
         self._now = 0.0

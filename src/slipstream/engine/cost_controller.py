@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slipstream.drafters import runs_a_model
 from slipstream.drafters.base import Draft, Drafter
 from slipstream.engine.asking import Ask, Asking, Candidate
 from slipstream.engine.controller import (
@@ -25,7 +26,7 @@ from slipstream.engine.controller import (
     Proposal,
     Room,
 )
-from slipstream.engine.costs import DraftTimes, PassTimes, dear
+from slipstream.engine.costs import DraftTimes, PassTimes
 from slipstream.engine.experience import Experience, View
 from slipstream.engine.tree import best_count, in_draft_order, union
 
@@ -249,5 +250,5 @@ def controller_for(drafters: Sequence[Drafter], *, fixed: bool) -> Controller:
     """The controller of an engine with these drafters; ``fixed`` verifies whole drafts."""
     if fixed or not drafters:
         return DoublingController(fixed=fixed)
-    alone = all(dear(drafter.name) for drafter in drafters)
+    alone = all(runs_a_model(drafter.name) for drafter in drafters)
     return CostController(LONE_CREDIT if alone else CREDIT)

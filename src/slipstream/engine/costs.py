@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from statistics import median
 
+from slipstream.drafters import runs_a_model
+
 KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 # Seconds beyond those of one row, in one-row times: qwen2.5-coder-1.5b on two AVX2 cores
 # (docs/performance.md), rounded up. Machines with a byte dot product are cheaper and soon show it.
@@ -157,11 +159,6 @@ DRAFT_FADING = 0.95
 INTERRUPTED = 2.0
 
 
-def dear(method: str) -> bool:
-    """Whether a method is expected to run a model: its first call is not free."""
-    return method.startswith("draft-") or method == "medusa"
-
-
 class DraftTimes:
     """Seconds of one drafter's call = call + node x nodes + catch-up x pending tokens.
 
@@ -170,7 +167,7 @@ class DraftTimes:
     """
 
     def __init__(self, method: str) -> None:
-        self.dear = dear(method)
+        self.dear = runs_a_model(method)
         self._calls = 0
         self._catch_up: float | None = None
         self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)  # 1, x, x^2, y, x y

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from slipstream.drafters import runs_a_model
 from slipstream.drafters.base import Draft
 from slipstream.engine.acceptance import Foresight, SharedEvidence
 from slipstream.engine.controller import Decision, Room
-from slipstream.engine.costs import dear
 from slipstream.engine.ledger import Ledger
 
 MOST_SCOPES = 64
@@ -72,7 +72,7 @@ class View:
         """
         if decision.room.drawn and foresight.method in decision.verified.methods:
             foresight.learn_drawn(decision.verified, decision.path, decision.rejected)
-        elif decision.room.drawn and dear(foresight.method):
+        elif decision.room.drawn and runs_a_model(foresight.method):
             foresight.learn(None, decision.tokens)
         else:
             foresight.learn(draft, decision.tokens)
@@ -100,7 +100,7 @@ class View:
         self.tokens += emitted
         for shared in self.scope.evidence.values():
             shared.now += emitted
-        covered = any(not dear(decision.verified.methods[node]) for node in decision.path)
+        covered = any(not runs_a_model(decision.verified.methods[node]) for node in decision.path)
         way = min(emitted / COVERAGE_TOKENS, 1.0)
         self.uncovered += way * ((not covered) - self.uncovered)
 
