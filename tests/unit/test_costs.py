@@ -15,7 +15,8 @@ def taught(curve: dict[int, float], rows: list[int], count: int, noise: float = 
     for i in range(count):
         row = rows[i % len(rows)]
         slow = 5.0 if i % 37 == 5 else 1.0
-        times.observe(row, 0, 0.04 * ratio(curve, row) * chance.gauss(1.0, noise) * slow)
+        elapsed = 0.04 * ratio(curve, row) * chance.gauss(1.0, noise) * slow
+        times.observe(row, 0, elapsed, plain=row == 1)
     return times
 
 
@@ -30,15 +31,15 @@ def test_a_curve_is_learned_through_noise_and_interruptions(curve: dict[int, flo
 def test_the_first_pass_may_be_the_interrupted_one() -> None:
     times = PassTimes()
     assert not times.known
-    times.observe(1, 0, 0.2)
+    times.observe(1, 0, 0.2, plain=True)
     for _ in range(8):
-        times.observe(1, 0, 0.04)
+        times.observe(1, 0, 0.04, plain=True)
     assert times.level == pytest.approx(0.04)
 
 
 def test_an_interruption_is_forgotten() -> None:
     calm, shaken = (taught(AVX2, [1, 8], 100, 0.0) for _ in range(2))
-    shaken.observe(8, 0, 5 * 0.04 * AVX2[8])
+    shaken.observe(8, 0, 5 * 0.04 * AVX2[8], plain=False)
     assert shaken.level == calm.level
     assert shaken.seconds(8) < 1.1 * calm.seconds(8)
 
@@ -46,7 +47,7 @@ def test_an_interruption_is_forgotten() -> None:
 def test_the_machine_may_become_slower() -> None:
     times = taught(AVX2, [1, 2, 4], 100)
     for _ in range(40):
-        times.observe(1, 0, 0.12)
+        times.observe(1, 0, 0.12, plain=True)
     assert times.level == pytest.approx(0.12)
 
 
@@ -67,14 +68,15 @@ def test_the_context_costs_too() -> None:
     chance, times = random.Random(5), PassTimes()
     for i in range(400):
         context = (i * 37) % 4096
-        times.observe(1, context, (0.006 + 2e-6 * context) * chance.gauss(1.0, 0.03))
+        times.observe(1, context, (0.006 + 2e-6 * context) * chance.gauss(1.0, 0.03), plain=True)
     assert times.slope == pytest.approx(2e-6, rel=0.25)
     assert times.seconds(1, 4096) == pytest.approx(0.006 + 2e-6 * 4096, rel=0.1)
 
 
 def test_a_pass_without_a_time_teaches_nothing() -> None:
     times = PassTimes()
-    times.observe(4, 0, 0.0)
+    times.observe(4, 0, 0.0, plain=True)
+    times.observe(4, 0, 0.1, plain=False)
     assert not times.known
 
 

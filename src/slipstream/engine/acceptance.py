@@ -25,12 +25,15 @@ MIDDLES = (0.01, 0.035, 0.075, 0.15, 0.27, 0.42, 0.57, 0.72, 0.85, 0.94, 0.985)
 TRUST = 0.9  # in a stated probability before there is evidence
 RANKS = len(MIDDLES)  # buckets of nodes without a probability, by rank among siblings
 ANY = RANKS + 3  # bucket of "one of the children"
-UNSTATED = {True: (0.6, 0.15, 0.05, 0.6), False: (0.4, 0.1, 0.05, 0.4)}  # by dear; ANY last
+UNSTATED = {
+    True: (0.65, 0.15, 0.05, 0.65),
+    False: (0.4, 0.1, 0.05, 0.4),
+}  # by whether it runs a model; ANY last
 STRENGTHS = (4.0, 8.0, 16.0, 8.0)  # k per level
 SCOPE_TRIALS, SCOPE_TOKENS = 200.0, 4000.0
 OWN_TRIALS, OWN_TOKENS = 30.0, 150.0
 LEAST = 0.01  # paths below are worth nothing
-UNKNOWN_RUN = -1
+EVERY, UNKNOWN_RUN = -2, -1
 # class of a run or depth: 0, 1, 2-3, 4-7, 8-15, 16 and more
 _CLASSES = tuple(min(n.bit_length(), 5) for n in range(17))
 
@@ -39,9 +42,9 @@ def _class(count: int) -> int:
     return _CLASSES[count] if count < 17 else 5
 
 
-def _key(bucket: int, run: int, depth: int) -> int:
-    """``run`` and ``depth`` may be -1: unknown, or any."""
-    run_class = _class(run) + 1 if run >= 0 else 0
+def key_of(bucket: int, run: int = EVERY, depth: int = EVERY) -> int:
+    """Of nodes of a bucket, perhaps of one class of runs and of depths only."""
+    run_class = _class(run) + 2 if run >= 0 else run - EVERY
     depth_class = _class(depth) + 1 if depth >= 0 else 0
     return bucket << 6 | run_class << 3 | depth_class
 
@@ -110,11 +113,15 @@ class _Tail:
 
     def __init__(self, draft: Draft, run: int) -> None:
         self.draft = draft
-        self.buckets = buckets(draft)
         self.children = draft.children()
         self.run = run
         self.node = ROOT
         self.depth = 0
+
+    def bucket(self, node: int, rank: int) -> int:
+        """As ``buckets``, of one node; ``rank`` is its place among its siblings."""
+        stated = self.draft.probabilities
+        return bisect_right(STATED, stated[node]) if stated else RANKS + min(rank, 2)
 
 
 class Foresight:
@@ -153,16 +160,16 @@ class Foresight:
     def estimate(self, bucket: int, depth: int) -> tuple[float, float]:
         """P(accepted | its parent was), and the trials of such nodes that it rests on."""
         run = self.run + depth if self.run >= 0 else depth or UNKNOWN_RUN
-        key = _key(bucket, run, depth)
+        key = key_of(bucket, run, depth)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._estimate(bucket, run, key)
         return found
 
     def _estimate(self, bucket: int, run: int, key: int) -> tuple[float, float]:
-        by_run = _key(bucket, run, -1)
+        by_run = key_of(bucket, run)
         levels = (
-            self._shared.counts(_key(bucket, -1, -1), self._shared.now),
+            self._shared.counts(key_of(bucket), self._shared.now),
             self._shared.counts(by_run, self._shared.now),
             self._shared.counts(key, self._shared.now),
             self._own.counts(by_run, self._now),
@@ -187,9 +194,13 @@ class Foresight:
         """Node -> P(its whole path is accepted); 0 from ``depth`` on and below ``LEAST``."""
         values: list[float] = []
         depths: list[int] = []
-        for bucket, parent in zip(buckets(draft), draft.parents, strict=True):
+        stated, ranks = draft.probabilities, None if draft.probabilities else buckets(draft)
+        for node, parent in enumerate(draft.parents):
             above, at = (1.0, 0) if parent < 0 else (values[parent], depths[parent] + 1)
-            value = above * self.cautious(bucket, at, caution) if above and at < depth else 0.0
+            value = 0.0
+            if above and at < depth:
+                bucket = ranks[node] if ranks else bisect_right(STATED, stated[node])
+                value = above * self.cautious(bucket, at, caution)
             values.append(value if value >= LEAST else 0.0)
             depths.append(at)
         return values
@@ -230,8 +241,9 @@ class Foresight:
                 return right, False
             hits = [child for child in children if tail.draft.tokens[child] == token]
             run = tail.run + tail.depth if tail.run >= 0 else tail.depth or UNKNOWN_RUN
-            for child in children:
-                self._try(tail.buckets[child], run, tail.depth, child in hits, old=old)
+            for rank, child in enumerate(children):
+                bucket = tail.bucket(child, rank)
+                self._try(bucket, run, tail.depth, child in hits, old=old)
             self._try(ANY, run, tail.depth, bool(hits), old=old)
             if not hits:
                 return right, False
@@ -242,10 +254,10 @@ class Foresight:
     def _try(self, bucket: int, run: int, depth: int, hit: bool, *, old: bool) -> None:
         """One trial; a token that a newer proposal also foretold counts for its depth only."""
         now = self._shared.now
-        self._shared.learn(_key(bucket, run, depth), hit, now)
+        self._shared.learn(key_of(bucket, run, depth), hit, now)
         if not old:
-            by_run = _key(bucket, run, -1)
-            self._shared.learn(_key(bucket, -1, -1), hit, now)
+            by_run = key_of(bucket, run)
+            self._shared.learn(key_of(bucket), hit, now)
             self._shared.learn(by_run, hit, now)
             self._own.learn(by_run, hit, self._now)
 

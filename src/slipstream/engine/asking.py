@@ -12,6 +12,8 @@ LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 MARGIN = 1.02  # least gain in speed that is expected of a draft
 ENOUGH = 8.0  # trials on which an estimate may rest without being paid from the purse
 PROBE = 2  # nodes
+PROBE_SHARE = 0.01  # of the plain time since it was last asked
+WORTH = 0.5  # of the expected gain that reading may cost: outputs end early, estimates err
 HORIZON = 2048  # most tokens over which reading a context may pay
 
 
@@ -24,19 +26,19 @@ class Candidate:
         chain: P(right for 1, 2, .. tokens).
         trials: on which that rests.
         pending: tokens it has not read.
-        coming: tokens until the limit.
-        uncovered: share of them for which it is expected to be needed.
+        coming: tokens for which it is expected to be needed before it has to read again.
         purse_s: what may be risked.
-        probe_due: whether it was parked for long enough.
+        parked_s: plain seconds of the tokens since it was last asked.
+        probe_due: whether that is long enough, and look-ups are of no use just now.
     """
 
     place: int
     chain: Sequence[float]
     trials: float
     pending: int
-    coming: int
-    uncovered: float
+    coming: float
     purse_s: float
+    parked_s: float
     probe_due: bool
 
 
@@ -104,9 +106,8 @@ class Asking:
     def _granted(self, one: Candidate, nodes: int, rate: float, asked: int) -> Ask:
         """Reading a long context must pay in the tokens to come; what rests on little is risked."""
         reading = self._drafter.catch_up(one.pending, self._step_s)
-        coming = min(one.coming, HORIZON) * 0.5 * one.uncovered
-        gain = (1.0 / self._base - 1.0 / rate) * coming
-        if reading > 0.5 * gain:
+        gain = (1.0 / self._base - 1.0 / rate) * min(one.coming, HORIZON)
+        if reading > WORTH * gain:
             return Ask(reason=f"no gain: {one.pending} tokens to read")
         risk = reading
         if one.trials < ENOUGH:
@@ -117,9 +118,10 @@ class Asking:
 
     def _probe(self, one: Candidate) -> Ask:
         reading = self._drafter.catch_up(one.pending, self._step_s)
-        if not one.probe_due:
+        price = reading + self._drafter.seconds(PROBE, self._step_s)
+        if not one.probe_due or price > PROBE_SHARE * one.parked_s:
             return Ask(reason="parked")
-        if 2.0 * (reading + self._drafter.seconds(PROBE, self._step_s)) > one.purse_s:
+        if 2.0 * price > one.purse_s:
             return Ask(reason="parked: budget")
         return Ask(min(PROBE, len(one.chain)), probe=True)
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from slipstream.drafters import runs_a_model
 from slipstream.drafters.base import Draft, Drafter
-from slipstream.engine.asking import Ask, Asking, Candidate
+from slipstream.engine.asking import ENOUGH, LENGTHS, Ask, Asking, Candidate
 from slipstream.engine.controller import (
     Controller,
     Decision,
@@ -26,15 +26,19 @@ from slipstream.engine.controller import (
     Proposal,
     Room,
 )
-from slipstream.engine.costs import DraftTimes, PassTimes
+from slipstream.engine.costs import FEW, INTERRUPTED, DraftTimes, PassTimes
 from slipstream.engine.experience import Experience, View
 from slipstream.engine.tree import best_count, in_draft_order, union
 
 MOST_NODES = 48  # of a proposal
 MOST_ROWS = 64  # of draft nodes in a pass
+FIRST_ROWS = 3  # of draft nodes in the first pass that has any; later at most so many times
+GROWTH = 2  # the rows of the largest pass so far, for a first guess at their price may be wrong
+HOPE = 0.4  # of the expected price: what rows must be worth to be tried
+TRIALS = 2.0  # times that the price of trying more rows must be in the purse
 MARGIN = 1.01  # least gain in speed for which rows are spent
 CREDIT = 0.004  # of the plain time to come
-LONE_CREDIT = 0.04  # the same where every drafter runs a model: without a trial none is ever used
+LONE_CREDIT = 0.05  # the same where every drafter runs a model: without a trial none is ever used
 CREDIT_TOKENS = 512  # most tokens to come that are counted on
 BOOKKEEPING_S = 5e-4  # most per step that is believed; the rest was an interruption
 
@@ -99,17 +103,22 @@ class CostController:
     def _candidate(self, method: str, place: int, room: Room) -> Candidate:
         view = self.experience.of(room)
         foresight = view.foresight(method)
+        pending = room.context + 1 - foresight.heard
+        trials = foresight.first_trials()
+        caution = self._caution(view, room)
+        if pending > FEW and trials >= ENOUGH:  # reading is an investment: no wishful thinking
+            caution = max(caution, 1.0)
         reach = foresight.shared.reach or MOST_NODES
-        chain = foresight.chain(min(room.nodes, reach, 16), self._caution(view, room))
+        parked = view.tokens - foresight.asked
         return Candidate(
             place=place,
-            chain=chain,
-            trials=foresight.first_trials(),
-            pending=room.context + 1 - foresight.heard,
-            coming=room.nodes + 1,
-            uncovered=view.uncovered,
+            chain=foresight.chain(min(room.nodes, reach, LENGTHS[-1]), caution),
+            trials=trials,
+            pending=pending,
+            coming=view.coming(room.nodes + 1),
             purse_s=self._purse_s(view, room),
-            probe_due=view.tokens - foresight.asked >= foresight.backoff,
+            parked_s=parked * self._plain_s(),
+            probe_due=parked >= foresight.backoff and view.uncovered > 0,
         )
 
     def _note(self, method: str, room: Room, ask: Ask) -> None:
@@ -134,7 +143,8 @@ class CostController:
             if value > 0.0
         )
         kept: list[list[int]] = [[] for _ in rooms]
-        for _, place, node in ranked[: self._worth([-value for value, _, _ in ranked], held)]:
+        count = self._worth([-value for value, _, _ in ranked], rooms, held)
+        for _, place, node in ranked[:count]:
             kept[place].append(node)
         self._reasons = {
             room.sequence: "" if nodes else self._reason(room, made, len(tree))
@@ -146,15 +156,37 @@ class CostController:
             for (tree, _), nodes in zip(trees, kept, strict=True)
         ]
 
-    def _worth(self, values: Sequence[float], held: Held) -> int:
+    def _worth(self, values: list[float], rooms: Sequence[Room], held: Held) -> int:
         """How many of the nodes, the best first."""
         if not values or not self.times.known:
             return 0
-        seconds = self.times.table(self._sequences, min(len(values), MOST_ROWS), self._context)
-        draft_s = self._steady_s(held)
-        count, rate = best_count(values, seconds, self._sequences, draft_s)
-        plain = self._sequences / (seconds[0] + draft_s)
-        return count if rate > MARGIN * plain else 0
+        n, draft_s = len(rooms), self._steady_s(held)
+        more = min(len(values), MOST_ROWS, max(GROWTH * self.times.most, n + FIRST_ROWS) - n)
+        seconds = self.times.table(n, more, self._context)
+        count, rate = best_count(values, seconds, n, draft_s)
+        if rate <= MARGIN * n / (seconds[0] + draft_s):
+            count = 0
+        return count + self._trial(values, count, rate, seconds, rooms)
+
+    def _trial(
+        self,
+        values: Sequence[float],
+        count: int,
+        rate: float,
+        seconds: Sequence[float],
+        rooms: Sequence[Room],
+    ) -> int:
+        """Nodes more, to see what an untried number of rows takes, where that can be afforded."""
+        knot = self.times.untried(len(rooms) + count)
+        more = 0 if knot is None else knot - len(rooms) - count
+        if not 0 < more < len(seconds) - count:
+            return 0
+        tokens = sum(values[count : count + more])
+        price = seconds[count + more] - seconds[count]
+        if tokens <= HOPE * price * rate:  # not even where they cost a fraction of what is expected
+            return 0
+        purse = min(self._purse_s(self.experience.of(room), room) for room in rooms)
+        return more if TRIALS * (price - tokens / rate) <= purse else 0
 
     def _steady_s(self, held: Held) -> float:
         """Of the drafters that were asked; reading a context once is no price of this step."""
@@ -210,7 +242,8 @@ class CostController:
         if decision.step == 0 or decision.step != self._step:
             self._step = decision.step
             if not decision.prompt_rows:
-                self.times.observe(decision.rows, self._context, decision.elapsed_s)
+                plain = decision.rows <= self._sequences
+                self.times.observe(decision.rows, self._context, decision.elapsed_s, plain=plain)
         if not self.times.known:  # only passes with prompts so far
             return
         self._account(decision, view)
@@ -234,10 +267,15 @@ class CostController:
         ledger.saved_s += plain * decision.accepted
         extra = decision.rows - decision.prompt_rows - self._sequences
         if decision.drafted and extra > 0:
-            rows_s = self.times.seconds(self._sequences + extra) - self.times.seconds(
-                self._sequences
-            )
-            ledger.rows_s += rows_s * decision.drafted / extra
+            ledger.rows_s += self._rows_s(decision) * decision.drafted / extra
+
+    def _rows_s(self, decision: Decision) -> float:
+        """What all draft rows of the pass took."""
+        plain = self.times.seconds(self._sequences, self._context)
+        expected = self.times.seconds(decision.rows - decision.prompt_rows, self._context)
+        if decision.prompt_rows:
+            return expected - plain
+        return min(decision.elapsed_s, INTERRUPTED * expected) - plain
 
     def close(self, sequence: int) -> None:
         self.experience.close(sequence)

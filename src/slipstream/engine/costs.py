@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from statistics import median
 
@@ -11,13 +12,13 @@ KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 # Seconds beyond those of one row, in one-row times: qwen2.5-coder-1.5b on two AVX2 cores
 # (docs/performance.md), rounded up. Machines with a byte dot product are cheaper and soon show it.
 PRIOR = (0.0, 0.1, 0.25, 0.45, 1.1, 1.9, 2.95, 4.1, 6.4, 8.7, 13.3, 17.9)
-PRIOR_WEIGHT = 2.0  # passes at a knot that count as much as its prior
+PRIOR_WEIGHT = 1.5  # passes at a knot that count as much as its prior
 SCALE_WEIGHT = 1.0  # the same for the scale of the whole prior, in one-row times
 MEMORY = 20.0  # passes that a knot remembers
-FADING = 0.995  # of a knot's weight, per pass with rows elsewhere
+FADING = 0.997  # of a knot's weight, per pass
 WINDOW = 9  # passes whose median is the one-row time
-NEAR = 0.6  # passes that cost at most so much beyond one row tell the one-row time
-STALE = 32  # passes without such a one, after which any pass tells it
+STALE = 32  # passes with draft rows in a row, after which they tell the one-row time too
+TOO_FAST = 0.75  # of the one-row time: a pass of more rows shows that it was overrated
 SURPRISE = 1.6  # a pass that takes more than so many times the expected was interrupted
 CONTEXT_RIDGE = 256.0**2  # positions^2: a smaller variance of the context shows no slope
 CONTEXT_RATE = 0.01
@@ -35,19 +36,25 @@ _PLACES = tuple(_place(rows) for rows in range(1, KNOTS[-1] + 1))
 class PassTimes:
     """t(rows, context) = level x (1 + extra(rows)) + slope x context.
 
-    The level is a median over recent passes, so it follows the machine and ignores single
-    interruptions. ``extra`` is piecewise linear and never falls; it starts from a prior, whose
-    scale is learned too, so a few cheap rows make one bold about more.
+    The level is a median over recent passes without draft rows, so it follows the machine and
+    ignores single interruptions. ``extra`` is piecewise linear and never falls; it starts from a
+    prior, whose scale is learned too, so a few cheap rows make one bold about more.
     It describes the machine, not the texts, and is shared by all scopes.
+
+    Attributes:
+        level: seconds of one row without a context; ``slope``: more per position.
+        most: rows of the largest pass so far.
     """
 
     def __init__(self) -> None:
         self.level = 0.0
         self.slope = 0.0
+        self.most = 1
         self._levels: deque[float] = deque(maxlen=WINDOW)
-        self._since_near = 0
+        self._since_plain = 0
         self._means = list(PRIOR)
         self._weights = [0.0] * len(KNOTS)
+        self._tried = [0.0] * len(KNOTS)  # passes ever
         self._values = list(PRIOR)
         self._extras = [0.0, *_interpolated(self._values)]
         self._contexts = _Slope()
@@ -80,39 +87,52 @@ class PassTimes:
             return [fixed + level * extra for extra in self._extras[rows : rows + more + 1]]
         return [self.seconds(rows + i, context) for i in range(more + 1)]
 
-    def observe(self, rows: int, context: int, elapsed_s: float) -> None:
-        """Learn from a pass without prompt rows."""
-        if not elapsed_s > 0.0:
+    def untried(self, rows: int) -> int | None:
+        """The knot above a row count, if no pass of about so many rows was ever seen."""
+        knot = bisect_right(KNOTS, rows)
+        return KNOTS[knot] if knot < len(KNOTS) and self._tried[knot] < 1.0 else None
+
+    def observe(self, rows: int, context: int, elapsed_s: float, *, plain: bool) -> None:
+        """Learn from a pass without prompt rows.
+
+        Args:
+            plain: whether it had no draft rows. What such a pass takes is the level; what others
+                take beyond it is the price of their rows.
+        """
+        if not elapsed_s > 0.0 or not (plain or self._levels):
             return
-        extra = self.extra(rows)
+        self.most = max(self.most, rows)
+        more = 1.0 + self.extra(rows)
         work = elapsed_s
         if self._levels:
-            usual = self.level * (1.0 + extra)
-            work = min(max(elapsed_s - self.slope * context, 0.1 * elapsed_s), SURPRISE * usual)
-        self._since_near += 1
-        if not self._levels or extra <= NEAR or self._since_near > STALE:
-            self._learn_level(work / (1.0 + extra), context, near=extra <= NEAR)
-        if rows > 1:
+            free = max(elapsed_s - self.slope * context, 0.1 * elapsed_s)
+            work = min(free, SURPRISE * self.level * more)
+        self._since_plain = 0 if plain else self._since_plain + 1
+        if plain:
+            slope = self._contexts.observe(context, work / more + self.slope * context)
+            self.slope = min(slope, 0.002 * work / more)
+        if plain or self._since_plain > STALE:
+            self._learn_level(work / more)
+        elif work < TOO_FAST * self.level:
+            self._learn_level(work)
+        self._weights = [FADING * weight for weight in self._weights]
+        if not plain:
             self._learn_extra(min(rows, KNOTS[-1]), work / self.level - 1.0)
 
-    def _learn_level(self, level: float, context: int, *, near: bool) -> None:
+    def _learn_level(self, level: float) -> None:
         self._levels.append(level)
         self.level = median(self._levels)
-        if near:
-            self._since_near = 0
-            slope = self._contexts.observe(context, level + self.slope * context)
-            self.slope = min(slope, self.level / 500.0)
 
     def _learn_extra(self, rows: int, seen: float) -> None:
         lower, way = _PLACES[rows - 1]
         surprise = max(seen, -0.5) - self._extras[rows]
-        self._weights = [FADING * weight for weight in self._weights]
         for knot, share in ((lower, 1.0 - way), (lower + 1, way)):
             if share and knot:
                 weight = min(self._weights[knot], MEMORY - 1.0)
                 told = weight * self._means[knot] + share * (self._values[knot] + surprise)
                 self._means[knot] = told / (weight + share)
                 self._weights[knot] = weight + share
+                self._tried[knot] += share
         self._refresh()
 
     def _refresh(self) -> None:

@@ -11,7 +11,7 @@ from slipstream.engine.controller import Decision, Room
 from slipstream.engine.ledger import Ledger
 
 MOST_SCOPES = 64
-COVERAGE_TOKENS = 32  # over which the share of uncovered tokens is averaged
+STRETCH_RATE = 0.3
 
 
 @dataclass
@@ -34,13 +34,15 @@ class View:
     Attributes:
         foresights: drafter -> how it does here.
         tokens: emitted while the controller watched.
-        uncovered: share of recent tokens for which drafters that run no model were of no use.
+        uncovered: tokens since a look-up was of use.
+        stretch: mean length of such stretches, once one has ended.
     """
 
     scope: Scope
     foresights: dict[str, Foresight] = field(default_factory=dict)
     tokens: int = 0
-    uncovered: float = 1.0
+    uncovered: int = 0
+    stretch: float | None = None
 
     def foresight(self, method: str) -> Foresight:
         found = self.foresights.get(method)
@@ -48,6 +50,12 @@ class View:
             shared = self.scope.evidence.setdefault(method, SharedEvidence())
             found = self.foresights[method] = Foresight(method, shared)
         return found
+
+    def coming(self, tokens: int) -> float:
+        """Of the tokens to come, how many until a look-up is of use again."""
+        if self.stretch is None:
+            return tokens
+        return min(tokens, max(self.stretch, self.uncovered))
 
     def learn(self, decision: Decision, probing: frozenset[str]) -> None:
         """Score what drafters proposed, and note what they have read.
@@ -100,9 +108,12 @@ class View:
         self.tokens += emitted
         for shared in self.scope.evidence.values():
             shared.now += emitted
-        covered = any(not runs_a_model(decision.verified.methods[node]) for node in decision.path)
-        way = min(emitted / COVERAGE_TOKENS, 1.0)
-        self.uncovered += way * ((not covered) - self.uncovered)
+        if not any(not runs_a_model(decision.verified.methods[node]) for node in decision.path):
+            self.uncovered += emitted
+        elif self.uncovered:
+            known = self.uncovered if self.stretch is None else self.stretch
+            self.stretch = known + STRETCH_RATE * (self.uncovered - known)
+            self.uncovered = 0
 
 
 class Experience:

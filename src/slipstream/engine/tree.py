@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from slipstream.drafters.base import ROOT, Distribution, Draft
 
+INDIFFERENT = 0.03  # of the gain that is given up for fewer nodes
+
 
 def union(drafts: Sequence[Draft], values: Sequence[Sequence[float]]) -> tuple[Draft, list[float]]:
     """All proposed paths in one tree; nodes of no value are left out.
@@ -95,10 +97,11 @@ def in_draft_order(draft: Draft, values: Sequence[float]) -> list[float]:
 def best_count(
     values: Sequence[float], seconds: Sequence[float], sequences: int, draft_s: float
 ) -> tuple[int, float]:
-    """How many nodes give the most tokens per second, and that rate.
+    """How many nodes give the most tokens per second, and the best rate.
 
     With the nodes in order of value this is the best point of the whole curve, so it needs no
     convex hull of the pass times: a dear row followed by cheap ones is passed over or taken whole.
+    Of nearly equal points the one with the fewest nodes is taken: estimates of deep paths err most.
 
     Args:
         values: P(path accepted) of the candidates, falling.
@@ -107,9 +110,12 @@ def best_count(
         draft_s: already spent on drafting in this step.
     """
     tokens = float(sequences)
-    best, rate = 0, tokens / (seconds[0] + draft_s)
+    plain = best = tokens / (seconds[0] + draft_s)
+    steps = [(0, plain)]  # counts that are better than all before
     for count, (value, elapsed) in enumerate(zip(values, seconds[1:], strict=False), 1):
         tokens += value
-        if tokens > rate * (elapsed + draft_s):
-            best, rate = count, tokens / (elapsed + draft_s)
-    return best, rate
+        if tokens > best * (elapsed + draft_s):
+            best = tokens / (elapsed + draft_s)
+            steps.append((count, best))
+    enough = best - INDIFFERENT * (best - plain)
+    return next(count for count, rate in steps if rate >= enough), best
