@@ -31,6 +31,11 @@ class CheapRows(FakeProgram):
         return replace(outputs, elapsed_s=0.2 * (1.0 + 0.01 * len(step.sequences)))
 
 
+class DearRows(FakeProgram):
+    def run(self, step: Step) -> Outputs:
+        return replace(super().run(step), elapsed_s=0.1 * len(step.sequences))
+
+
 def program() -> CheapRows:
     return CheapRows(order=3)
 
@@ -104,27 +109,30 @@ def test_it_verifies_what_pays_and_its_choices_replay() -> None:
     sets = drafter_sets([PROMPT, *OTHERS])
     made = engine(sets["hostile and right"], trace, parallel=4)
     outputs = run(made, PROMPT, *OTHERS, max_tokens=80)
-    assert sum(output.statistics.accepted for output in outputs) > 80
+    assert sum(output.statistics.accepted for output in outputs) > 60
     decided = [decision for decision in trace if not decision.prompt]
-    assert replay(decided, CostController()) == [d.verified for d in decided]
+    chosen = replay(decided, CostController())
+    pairs = list(zip(chosen, decided, strict=True))
+    assert all(draft.cut(len(d.verified)) == d.verified for draft, d in pairs)
+    assert all(len(draft) == len(d.verified) + d.cut_for_time for draft, d in pairs)
     assert {d.step for d in decided} == set(range(min(d.step for d in decided), made._steps + 1))
     assert all(d.draft_s > 0.0 for d in decided)
 
 
 def test_a_dear_row_is_left_out() -> None:
-    """In the fake program each row costs as much as the first: no draft can pay."""
+    """Where each row costs as much as the first, no draft can pay."""
     drafter = ScriptedDrafter([truth(PROMPT)])
     trace: list[Decision] = []
     plain = fake_engine(
         drafter,
-        FakeProgram(order=3),
+        DearRows(order=3),
         controller=CostController(),
         trace=lambda decision, _: trace.append(decision),
     )
     [output] = run(plain, PROMPT, max_tokens=100)
     assert output.statistics.drafted <= 10
     decided = [decision for decision in trace if not decision.prompt]
-    assert all(bool(d.reason) == (not d.verified) for d in decided)
+    assert all(bool(d.reason) == (not d.verified) for d in decided if not d.cut_for_time)
 
 
 def test_what_a_request_taught_goes_with_it_where_its_scope_is_the_request() -> None:

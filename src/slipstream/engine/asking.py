@@ -9,10 +9,10 @@ from slipstream.engine.costs import DraftTimes, PassTimes
 from slipstream.engine.tree import best_count
 
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
-MARGIN = 1.02  # least gain in speed that is expected of a draft
+MARGIN = 1.02  # least gain in speed for which a parked drafter is taken up again
 ENOUGH = 8.0  # trials on which an estimate may rest without being paid from the purse
 PROBE = 2  # nodes
-PROBE_SHARE = 0.01  # of the plain time since it was last asked
+PROBE_SHARE = 0.02  # of the plain time since it was last asked
 WORTH = 0.5  # of the expected gain that reading may cost: outputs end early, estimates err
 HORIZON = 2048  # most tokens over which reading a context may pay
 
@@ -81,7 +81,8 @@ class Asking:
     def decide(self, candidates: Sequence[Candidate]) -> list[Ask]:
         """An answer per candidate; of several, those with the best prospects go together."""
         order = sorted(candidates, key=lambda one: -one.chain[0])
-        chosen, nodes, rate = 0, 0, self._base * MARGIN
+        reading = any(self._drafter.catch_up(one.pending, self._step_s) for one in order)
+        chosen, nodes, rate = 0, 0, self._base * (MARGIN if reading else 1.0)
         for count in _counts(len(order)):
             for length in LENGTHS:
                 if length > len(order[0].chain):

@@ -40,6 +40,7 @@ MARGIN = 1.01  # least gain in speed for which rows are spent
 CREDIT = 0.004  # of the plain time to come
 LONE_CREDIT = 0.05  # the same where every drafter runs a model: without a trial none is ever used
 CREDIT_TOKENS = 512  # most tokens to come that are counted on
+FREE = 0.004  # of a step: what a look-up may take to be asked always
 BOOKKEEPING_S = 5e-4  # most per step that is believed; the rest was an interruption
 
 
@@ -78,7 +79,8 @@ class CostController:
             return 0
         view = self.experience.of(room)
         idle = view.foresight(method).idle
-        if idle > 8 and self._purse_s(view, room) < 0.0:
+        free = self._drafter(method).seconds(0, 0.0) <= FREE * self.times.level
+        if idle > 8 and not free and self._purse_s(view, room) < 0.0:
             wait = 1 << min(idle // 8, 5)
             if view.tokens - view.foresight(method).asked < wait:
                 self._refuse(room, method, "budget")
