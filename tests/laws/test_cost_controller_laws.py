@@ -33,7 +33,7 @@ class CheapRows(FakeProgram):
 
 class DearRows(FakeProgram):
     def run(self, step: Step) -> Outputs:
-        return replace(super().run(step), elapsed_s=0.1 * len(step.sequences))
+        return replace(super().run(step), elapsed_s=0.05 * len(step.sequences) ** 2)
 
 
 def program() -> CheapRows:
@@ -120,7 +120,7 @@ def test_it_verifies_what_pays_and_its_choices_replay() -> None:
 
 
 def test_a_dear_row_is_left_out() -> None:
-    """Where each row costs as much as the first, no draft can pay."""
+    """Where two rows cost as much as four passes of one, no draft can pay."""
     drafter = ScriptedDrafter([truth(PROMPT)])
     trace: list[Decision] = []
     plain = fake_engine(

@@ -29,9 +29,9 @@ UNSTATED = {
     True: (0.65, 0.15, 0.05, 0.65),
     False: (0.4, 0.1, 0.05, 0.4),
 }  # by whether it runs a model; ANY last
-STRENGTHS = (4.0, 8.0, 16.0, 12.0)  # k per level
-SCOPE_TRIALS, SCOPE_TOKENS = 200.0, 4000.0
-OWN_TRIALS, OWN_TOKENS = 40.0, 150.0
+STRENGTHS = (4.0, 8.0, 16.0, 6.0)  # k per level
+SCOPE_TRIALS, SCOPE_TOKENS = 100.0, 4000.0
+OWN_TRIALS, OWN_TOKENS = 20.0, 150.0
 LEAST = 0.01  # paths below are worth nothing
 EVERY, UNKNOWN_RUN = -2, -1
 # class of a run or depth: 0, 1, 2-3, 4-7, 8-15, 16 and more

@@ -10,7 +10,7 @@ from slipstream.engine.tree import best_count
 
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 MARGIN = 1.02  # least gain in speed for which a parked drafter is taken up again
-ENOUGH = 8.0  # trials on which an estimate may rest without being paid from the purse
+ENOUGH = 5.0  # trials on which an estimate may rest without being paid from the purse
 PROBE = 2  # nodes
 PROBE_SHARE = 0.02  # of the plain time since it was last asked
 WORTH = 0.5  # of the expected gain that reading may cost: outputs end early, estimates err
@@ -109,7 +109,8 @@ class Asking:
         reading = self._drafter.catch_up(one.pending, self._step_s)
         gain = (1.0 / self._base - 1.0 / rate) * min(one.coming, HORIZON)
         if reading > WORTH * gain:
-            return Ask(reason=f"no gain: {one.pending} tokens to read")
+            probe = self._probe(one)
+            return probe if probe.nodes else Ask(reason=f"no gain: {one.pending} tokens to read")
         risk = reading
         if one.trials < ENOUGH:
             risk += self._drafter.seconds(nodes, self._step_s) / asked
@@ -120,6 +121,8 @@ class Asking:
     def _probe(self, one: Candidate) -> Ask:
         reading = self._drafter.catch_up(one.pending, self._step_s)
         price = reading + self._drafter.seconds(PROBE, self._step_s)
+        if 0.0 < one.trials < ENOUGH and not reading and price <= one.purse_s:
+            return Ask(min(PROBE, len(one.chain)), probe=True)  # what was begun is seen through
         if not one.probe_due or price > PROBE_SHARE * one.parked_s:
             return Ask(reason="parked")
         if 2.0 * price > one.purse_s:

@@ -15,6 +15,7 @@ PRIOR = (0.0, 0.1, 0.25, 0.45, 1.1, 1.9, 2.95, 4.1, 6.4, 8.7, 13.3, 17.9)
 PRIOR_WEIGHT = 1.5  # passes at a knot that count as much as its prior
 SCALE_WEIGHT = 1.0  # the same for the scale of the whole prior, in one-row times
 MEMORY = 20.0  # passes that a knot remembers
+ENOUGH = 3.0  # passes after which the rows of a knot are not tried for the sake of trying
 FADING = 0.997  # of a knot's weight, per pass
 WINDOW = 9  # passes whose median is the one-row time
 STALE = 32  # passes with draft rows in a row, after which they tell the one-row time too
@@ -88,9 +89,9 @@ class PassTimes:
         return [self.seconds(rows + i, context) for i in range(more + 1)]
 
     def untried(self, rows: int) -> int | None:
-        """The knot above a row count, if no pass of about so many rows was ever seen."""
+        """The knot above a row count, if hardly any pass of about so many rows was ever seen."""
         knot = bisect_right(KNOTS, rows)
-        return KNOTS[knot] if knot < len(KNOTS) and self._tried[knot] < 1.0 else None
+        return KNOTS[knot] if knot < len(KNOTS) and self._tried[knot] < ENOUGH else None
 
     def observe(self, rows: int, context: int, elapsed_s: float, *, plain: bool) -> None:
         """Learn from a pass without prompt rows.

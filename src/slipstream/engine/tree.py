@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from slipstream.drafters.base import ROOT, Distribution, Draft
 
-INDIFFERENT = 0.01  # of the gain that is given up for fewer nodes
+INDIFFERENT = 0.02  # of the gain that is given up for fewer nodes
 
 
 def union(drafts: Sequence[Draft], values: Sequence[Sequence[float]]) -> tuple[Draft, list[float]]:
