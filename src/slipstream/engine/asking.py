@@ -12,6 +12,7 @@ LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 MARGIN = 1.02  # least gain in speed for which a parked drafter is taken up again
 ENOUGH = 5.0  # trials on which an estimate may rest without being paid from the purse
 PROBE = 2  # nodes
+RICH = 10.0  # prices that the purse must hold to ask one of which nothing is known
 PROBE_SHARE = 0.02  # of the plain time since it was last asked
 WORTH = 0.5  # of the expected gain that reading may cost: outputs end early, estimates err
 HORIZON = 2048  # most tokens over which reading a context may pay
@@ -123,7 +124,8 @@ class Asking:
         price = reading + self._drafter.seconds(PROBE, self._step_s)
         if 0.0 < one.trials < ENOUGH and not reading and price <= one.purse_s:
             return Ask(min(PROBE, len(one.chain)), probe=True)  # what was begun is seen through
-        if not one.probe_due or price > PROBE_SHARE * one.parked_s:
+        curious = not one.trials and RICH * price <= one.purse_s
+        if not one.probe_due or not (curious or price <= PROBE_SHARE * one.parked_s):
             return Ask(reason="parked")
         if 2.0 * price > one.purse_s:
             return Ask(reason="parked: budget")
