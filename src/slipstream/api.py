@@ -17,7 +17,7 @@ from slipstream.backends.base import Progress
 from slipstream.chat import ChatTemplate, Message, encode_chat
 from slipstream.drafters.base import Drafter
 from slipstream.drafters.resources import Resources
-from slipstream.engine.cost_controller import controller_for
+from slipstream.engine.controllers import controller_for
 from slipstream.engine.engine import Engine, Trace
 from slipstream.engine.events import EmittedToken, Event
 from slipstream.engine.mailbox import Mailbox, Mailroom

@@ -9,12 +9,8 @@ from slipstream import drafters
 from slipstream.cli.draft_lines import HEADER, draft_lines
 from slipstream.drafters.base import Draft
 from slipstream.engine.controller import Decision, DoublingController, Proposal, Room
-from slipstream.engine.cost_controller import (
-    CREDIT,
-    LONE_CREDIT,
-    CostController,
-    controller_for,
-)
+from slipstream.engine.controllers import LONE_CREDIT, controller_for
+from slipstream.engine.cost_controller import CREDIT, CostController
 from slipstream.errors import OptionError, UnsupportedError
 
 

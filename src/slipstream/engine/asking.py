@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from slipstream.engine.costs import DraftTimes, PassTimes
 from slipstream.engine.tree import best_count
 
-LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
+LENGTHS = (1, 2, 3, 4, 6, 8)
 MARGIN = 1.02  # least gain in speed for which a parked drafter is taken up again
 ENOUGH = 5.0  # trials on which an estimate may rest without being paid from the purse
 PROBE = 2  # nodes
@@ -85,17 +85,26 @@ class Asking:
         reading = any(self._drafter.catch_up(one.pending, self._step_s) for one in order)
         chosen, nodes, rate = 0, 0, self._base * (MARGIN if reading else 1.0)
         for count in _counts(len(order)):
-            for length in LENGTHS:
-                if length > len(order[0].chain):
-                    break
-                found = self._rate(order[:count], length)
-                if found > rate:
-                    chosen, nodes, rate = count, length, found
+            length, found = self._best_length(order[:count])
+            if found > rate:
+                chosen, nodes, rate = count, length, found
         asked = {one.place for one in order[:chosen]}
         return [
             self._granted(one, nodes, rate, chosen) if one.place in asked else self._probe(one)
             for one in candidates
         ]
+
+    def _best_length(self, asked: Sequence[Candidate]) -> tuple[int, float]:
+        """Nodes and their rate; two lengths in a row that are worse end the search."""
+        best, rate, worse = 0, 0.0, 0
+        for length in LENGTHS:
+            if length > len(asked[0].chain) or worse == 2:
+                break
+            found = self._rate(asked, length)
+            worse = 0 if found > rate else worse + 1
+            if found > rate:
+                best, rate = length, found
+        return best, rate
 
     def _rate(self, asked: Sequence[Candidate], nodes: int) -> float:
         values = list(self._held)

@@ -15,13 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slipstream.drafters import runs_a_model
-from slipstream.drafters.base import Draft, Drafter
+from slipstream.drafters.base import Draft
 from slipstream.engine.asking import ENOUGH, LENGTHS, Ask, Asking, Candidate
 from slipstream.engine.controller import (
-    Controller,
     Decision,
-    DoublingController,
     Held,
     Proposal,
     Room,
@@ -31,6 +28,7 @@ from slipstream.engine.experience import Experience, View
 from slipstream.engine.tree import best_count, in_draft_order, union
 
 MOST_NODES = 48  # of a proposal
+MOST_WEIGHED = 16  # of a proposal against a draft not yet made
 MOST_ROWS = 64  # of draft nodes in a pass
 FIRST_ROWS = 3  # of draft nodes in the first pass that has any; later at most so many times
 GROWTH = 2  # the rows of the largest pass so far, for a first guess at their price may be wrong
@@ -38,9 +36,8 @@ HOPE = 0.4  # of the expected price: what rows must be worth to be tried
 TRIALS = 3.0  # times that the price of trying more rows must be in the purse
 MARGIN = 1.01  # least gain in speed for which rows are spent
 CREDIT = 0.003  # of the plain time to come
-LONE_CREDIT = 0.05  # the same where every drafter runs a model: without a trial none is ever used
 CREDIT_TOKENS = 512  # most tokens to come that are counted on
-FREE = 0.004  # of a step: what a look-up may take to be asked always
+FREE = 0.01  # of a step: what a look-up may take to be asked always
 BOOKKEEPING_S = 5e-4  # most per step that is believed; the rest was an interruption
 
 
@@ -61,6 +58,7 @@ class CostController:
         self._probing: set[tuple[int, str]] = set()
         self._parked: dict[int, str] = {}
         self._reasons: dict[int, str] = {}
+        self._trees: dict[int, tuple[tuple[Proposal, ...], tuple[Draft, list[float]]]] = {}
 
     def plan(self, method: str, rooms: Sequence[Room], held: Held) -> list[int]:
         if self._drafter(method).dear:
@@ -92,7 +90,7 @@ class CostController:
         if not open_rooms or not self.times.known:
             return [0] * len(rooms)
         trees = [self._tree(room, made) for room, made in zip(rooms, held, strict=True)]
-        values = [sorted(filter(None, worth), reverse=True) for _, worth in trees]
+        values = [sorted(filter(None, worth), reverse=True)[:MOST_WEIGHED] for _, worth in trees]
         context = sum(room.context + 1 for room in rooms)
         asking = Asking(self.times, self._drafter(method), values, self._steady_s(held), context)
         candidates = [self._candidate(method, place, rooms[place]) for place in open_rooms]
@@ -153,6 +151,7 @@ class CostController:
             for room, nodes, made, (tree, _) in zip(rooms, kept, held, trees, strict=True)
         }
         self._parked.clear()
+        self._trees.clear()
         return [
             tree.kept(nodes) if nodes else Draft()
             for (tree, _), nodes in zip(trees, kept, strict=True)
@@ -201,6 +200,12 @@ class CostController:
 
     def _tree(self, room: Room, made: tuple[Proposal, ...]) -> tuple[Draft, list[float]]:
         """The nodes that may be verified, and P(path accepted) of each; 0 = not to be verified."""
+        known = self._trees.get(room.sequence)
+        if known is None or known[0] is not made:
+            known = self._trees[room.sequence] = made, self._merged(room, made)
+        return known[1]
+
+    def _merged(self, room: Room, made: tuple[Proposal, ...]) -> tuple[Draft, list[float]]:
         drafts = [proposal.draft for proposal in made if len(proposal.draft)]
         if not drafts or room.nodes <= 0:
             return Draft(), []
@@ -284,11 +289,3 @@ class CostController:
 
     def forget(self, scope: str | None) -> None:
         self.experience.forget(scope)
-
-
-def controller_for(drafters: Sequence[Drafter], *, fixed: bool) -> Controller:
-    """The controller of an engine with these drafters; ``fixed`` verifies whole drafts."""
-    if fixed or not drafters:
-        return DoublingController(fixed=fixed)
-    alone = all(runs_a_model(drafter.name) for drafter in drafters)
-    return CostController(LONE_CREDIT if alone else CREDIT)
