@@ -113,10 +113,17 @@ class _Tail:
 
     def __init__(self, draft: Draft, run: int) -> None:
         self.draft = draft
-        self.children = draft.children()
+        chain = draft.parents == tuple(range(-1, len(draft) - 1))
+        self._children = None if chain else draft.children()
         self.run = run
         self.node = ROOT
         self.depth = 0
+
+    def below(self, node: int) -> Sequence[int]:
+        """Children in draft order."""
+        if self._children is None:
+            return (node + 1,) if node + 1 < len(self.draft) else ()
+        return self._children.get(node, ())
 
     def bucket(self, node: int, rank: int) -> int:
         """As ``buckets``, of one node; ``rank`` is its place among its siblings."""
@@ -228,7 +235,7 @@ class Foresight:
             return
         tail = _Tail(draft, self.run)
         right, alive = self._follow(tail, tokens, old=False)
-        missed = tail.node in tail.children and not alive
+        missed = not alive and len(tail.below(tail.node)) > 0
         self.run = 0 if missed or not len(draft) else max(self.run, 0) + right
         if self._tail is None and alive:
             self._tail = tail
@@ -236,8 +243,8 @@ class Foresight:
     def _follow(self, tail: _Tail, tokens: Sequence[int], *, old: bool) -> tuple[int, bool]:
         """How many tokens it had right, and whether more of it may come true."""
         for right, token in enumerate(tokens):
-            children = tail.children.get(tail.node)
-            if children is None:
+            children = tail.below(tail.node)
+            if not children:
                 return right, False
             hits = [child for child in children if tail.draft.tokens[child] == token]
             run = tail.run + tail.depth if tail.run >= 0 else tail.depth or UNKNOWN_RUN
@@ -249,7 +256,7 @@ class Foresight:
                 return right, False
             tail.node = hits[0]
             tail.depth += 1
-        return len(tokens), tail.node in tail.children
+        return len(tokens), len(tail.below(tail.node)) > 0
 
     def _try(self, bucket: int, run: int, depth: int, hit: bool, *, old: bool) -> None:
         """One trial; a token that a newer proposal also foretold counts for its depth only."""

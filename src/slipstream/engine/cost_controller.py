@@ -240,9 +240,9 @@ class CostController:
         return view.scope.ledger.purse_s(self._credit * coming)
 
     def _caution(self, view: View, room: Room) -> float:
-        """Standard errors taken off estimates: none without debt, then half, up to three."""
+        """Standard errors taken off estimates: none without debt, then one, up to three."""
         purse = self._purse_s(view, room)
-        return 0.0 if purse >= 0.0 else min(0.5 - purse / self.times.level, 3.0)
+        return 0.0 if purse >= 0.0 else min(1.0 - purse / self.times.level, 3.0)
 
     def observe(self, decision: Decision) -> None:
         room, view = decision.room, self.experience.of(decision.room)
