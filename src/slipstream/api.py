@@ -21,13 +21,15 @@ from slipstream.chat import ChatTemplate, Message, encode_chat
 from slipstream.drafters.base import Drafter, Pool
 from slipstream.drafters.plugins import GuardedDrafter, guarded, require_distinct
 from slipstream.drafters.resources import DraftModel, Resources
-from slipstream.engine.controller import DoublingController
+from slipstream.engine.controller import Decision
+from slipstream.engine.controllers import controller_for
 from slipstream.engine.drafting import require_outputs
-from slipstream.engine.engine import Engine
+from slipstream.engine.engine import Engine, Trace
 from slipstream.engine.mailbox import Mailbox, Mailroom
 from slipstream.engine.scheduler import Places
 from slipstream.engine.sequence import Request
-from slipstream.engine.tracing import Sink, Tracing
+from slipstream.engine.statistics import Round
+from slipstream.engine.tracing import EngineTracing, Sink, Tracing
 from slipstream.errors import PairingError, SlipstreamError
 from slipstream.keywords import speculation_with, spread
 from slipstream.loading import load_draft_model, load_model, trace_header
@@ -69,6 +71,9 @@ class Model:
         keywords: fields of ``ModelOptions``, ``EngineOptions`` and ``SpeculationOptions``; the
             last are defaults that a call may override.
 
+    Attributes:
+        on_decision: receives every decision and the round it became; set it before the first call.
+
     Raises:
         OptionError: an unknown option or a value out of range.
         InputError: the model cannot be found or run.
@@ -95,7 +100,7 @@ class Model:
         if self.speculation.type != ("none",) or self._objects:
             names = [drafter.name for drafter in self._objects]
             speculation_with(self.speculation, for_speculation, names)
-        methods.check_names(self.speculation.type)
+        _check_methods(self.speculation)
         self._tracing = None if trace is None else Tracing(trace)
         self.loaded = load_model(self.options, self.engine_options, progress)
         self.tokenizer = self.loaded.tokenizer
@@ -104,6 +109,7 @@ class Model:
         self._room = Mailroom(Places(self.engine_options.parallel))
         self._mailboxes: dict[_EngineKey, Mailbox] = {}
         self._warned = False
+        self.on_decision: Trace | None = None
         if self._tracing is not None:
             self._tracing.header(trace_header(self.loaded, self.options, self.engine_options))
         self._progress: Progress | None = progress
@@ -296,7 +302,7 @@ class Model:
         objects = self._objects if drafters is None else guarded(drafters)
         names = [drafter.name for drafter in objects]
         speculation = speculation_with(self.speculation, for_speculation, names)
-        methods.check_names(speculation.type)
+        _check_methods(speculation)
         require_distinct([*names, *speculation.type])
         require_outputs(objects, self.loaded.program.graph)
         return from_mapping(SamplingOptions, for_sampling), (speculation, objects)
@@ -331,10 +337,21 @@ class Model:
             places=self._room.places,
             identities=self._room.identities,
             primitives=self.loaded.primitives,
-            controller=DoublingController(fixed=speculation.fixed),
-            trace=None if tracing is None else tracing.round,
+            controller=controller_for(drafters, fixed=speculation.fixed),
+            trace=self._teller(tracing),
             ended=None if tracing is None else tracing.end,
         )
+
+    def _teller(self, tracing: EngineTracing | None) -> Trace:
+        """Tells the trace, and whoever listens when a round ends, of every round."""
+
+        def tell(decision: Decision, made: Round) -> None:
+            if tracing is not None:
+                tracing.round(decision, made)
+            if self.on_decision is not None:
+                self.on_decision(decision, made)
+
+        return tell
 
     def _warn_of(self, speculation: SpeculationOptions) -> None:
         """Say once that drafters learn across sessions."""
@@ -347,6 +364,10 @@ class Model:
 
 
 _EngineKey = tuple[SpeculationOptions, tuple[GuardedDrafter, ...]]
+
+
+def _check_methods(speculation: SpeculationOptions) -> None:
+    methods.check_names(speculation.type, draft_model=speculation.draft_model is not None)
 
 
 def _names_none(methods: Any) -> bool:

@@ -18,6 +18,7 @@ from slipstream.options import ModelOptions, SamplingOptions, SpeculationOptions
 
 if TYPE_CHECKING:
     from slipstream.api import Model, Piece
+    from slipstream.engine.controller import Decision
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +27,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--template", action="store_true", help="send the prompt as a chat message")
     add_show_drafts(parser)
     add_trace(parser)
+    parser.add_argument(
+        "--explain-drafts",
+        action="store_true",
+        help="after the output, a line per round: candidates, rows, accepted, or why none",
+    )
     add_json(parser)
 
 
@@ -38,6 +44,7 @@ def add_show_drafts(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> None:
+    from slipstream.cli.draft_lines import decision_lines
     from slipstream.cli.opening import open_model, require_whole_trace
     from slipstream.cli.statistics import (
         backend_record,
@@ -54,9 +61,14 @@ def execute(arguments: argparse.Namespace) -> None:
     text = read_prompt(arguments)
     model = open_model(model_options, speculation, quiet=arguments.json, trace=arguments.trace)
     warn_of_pretence(speculation)
+    decisions: list[Decision] = []
+    if arguments.explain_drafts:
+        model.on_decision = lambda decision, _: decisions.append(decision)
     pieces = print_pieces(
         _pieces(model, text, arguments.template, sampling), drafts=arguments.show_drafts
     )
+    for line in decision_lines(decisions) if arguments.explain_drafts else ():
+        print(line, file=sys.stderr)
     for line in statistics_lines(pieces[-1], drawn=drew_seed(sampling)):
         print(line, file=sys.stderr)
     draft_model = model.draft_model(model.speculation)

@@ -17,8 +17,18 @@ from slipstream.drafters.resources import Resources
 from slipstream.errors import OptionError, UnsupportedError
 from slipstream.options import METHODS, SpeculationOptions
 
-# of methods used together: llama.cpp's order, then this project's own
-PRECEDENCE = tuple(method for method in METHODS if method not in ("none", "auto"))
+
+def runs_a_model(method: str) -> bool:
+    """Whether a draft of the method takes passes of a model or of heads; others look it up."""
+    return method.startswith("draft-") or method == "medusa"
+
+
+# of methods used together: those that look up come first, so that a model need not run where they
+# are good enough; otherwise llama.cpp's order, then this project's own
+PRECEDENCE = tuple(
+    sorted((method for method in METHODS if method not in ("none", "auto")), key=runs_a_model)
+)
+AUTO = ("suffix", "draft-simple")  # what ``auto`` runs; the second where a draft model is named
 
 
 def rank(name: str) -> float:
@@ -42,11 +52,15 @@ def _module(name: str) -> str:
 
 def implemented() -> tuple[str, ...]:
     """Methods that this build can run."""
-    return ("none", *(name for name in PRECEDENCE if find_spec(_module(name))))
+    found = tuple(name for name in PRECEDENCE if find_spec(_module(name)))
+    return ("none", *found, *(("auto",) if AUTO[0] in found else ()))
 
 
-def check_names(names: Sequence[str]) -> tuple[str, ...]:
-    """The methods to run, in order of precedence.
+def check_names(names: Sequence[str], *, draft_model: bool = False) -> tuple[str, ...]:
+    """The methods to run, in order of precedence; ``auto`` stands for ``AUTO``.
+
+    Args:
+        draft_model: whether the user named one; ``auto`` uses it.
 
     Raises:
         OptionError: a name is unknown, or ``none`` stands beside others.
@@ -70,7 +84,12 @@ def check_names(names: Sequence[str]) -> tuple[str, ...]:
         )
     if "none" in names or not names:
         return ("none",)
-    return tuple(sorted(dict.fromkeys(names), key=rank))
+    automatic = AUTO[: 2 if draft_model else 1] if "auto" in names else ()
+    for name in automatic:
+        if name not in available:
+            raise UnsupportedError("`auto` with a draft model", name, "Leave out the draft model.")
+    chosen = dict.fromkeys(name for name in (*names, *automatic) if name != "auto")
+    return tuple(sorted(chosen, key=rank))
 
 
 def create(
@@ -84,7 +103,9 @@ def create(
         UnsupportedError: a method exists but not in this build, or a package's cannot be used.
     """
     return tuple(
-        _created(name, options, resources) for name in check_names(names) if name != "none"
+        _created(name, options, resources)
+        for name in check_names(names, draft_model=options.draft_model is not None)
+        if name != "none"
     )
 
 

@@ -28,6 +28,7 @@ class Share:
         draft: what is verified; row 1 + i is node i.
         room, proposals: what the controller knew and was given.
         cut_for_time: chosen draft nodes that the time limit of a pass left out.
+        reason: why nothing was chosen.
     """
 
     sequence: SequenceState
@@ -39,6 +40,7 @@ class Share:
     room: Room = NO_ROOM
     proposals: tuple[Proposal, ...] = ()
     cut_for_time: int = 0
+    reason: str = ""
 
     @property
     def proposed(self) -> int:
@@ -77,6 +79,7 @@ def decode_share(
     room: Room,
     proposals: tuple[Proposal, ...] = (),
     cut_for_time: int = 0,
+    reason: str = "",
 ) -> Share:
     """The newest token and its draft; every row wants logits."""
     tokens = (sequence.tokens[-1], *draft.tokens)
@@ -90,6 +93,7 @@ def decode_share(
         room=room,
         proposals=proposals,
         cut_for_time=cut_for_time,
+        reason=reason,
     )
 
 

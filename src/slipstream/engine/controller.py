@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Protocol
 
 from slipstream.drafters.base import Draft
@@ -66,6 +67,8 @@ class Decision:
         sequence: engine sequence id, also where the pass held the end of its prompt.
         step: number of the pass, over all sequences of the engine.
         prompt: whether its rows were the end of its prompt.
+        draft_s: seconds of planning, drafting and choosing for the whole pass.
+        reason: why nothing was verified; empty where something was.
     """
 
     time_s: float
@@ -82,6 +85,8 @@ class Decision:
     sequence: int = -1
     step: int = 0
     prompt: bool = False
+    draft_s: float = 0.0
+    reason: str = ""
 
     @property
     def drafted(self) -> int:
@@ -110,10 +115,16 @@ class Controller(Protocol):
         Every prefix of it must be a tree, for the end of it may be cut for time.
         """
 
+    def reason(self, sequence: int) -> str:
+        """Why the last ``choose`` took nothing for a sequence; empty where it took something."""
+
     def observe(self, decision: Decision) -> None:
         """The verdict on a sequence's step; also called when nothing was drafted."""
 
     def close(self, sequence: int) -> None: ...
+
+    def forget(self, scope: str | None) -> None:
+        """Erase what was learned of the texts of a scope, or of all."""
 
 
 @dataclass
@@ -153,6 +164,10 @@ class DoublingController:
             for room, proposals in zip(rooms, held, strict=True)
         ]
 
+    def reason(self, sequence: int) -> str:
+        del sequence
+        return ""
+
     def observe(self, decision: Decision) -> None:
         if not decision.drafted:
             return
@@ -164,24 +179,57 @@ class DoublingController:
     def close(self, sequence: int) -> None:
         self._widths.pop(sequence, None)
 
+    def forget(self, scope: str | None) -> None:
+        """Widths belong to sequences, not to scopes."""
+
 
 def _first(proposals: Sequence[Proposal]) -> Draft:
     return next((p.draft for p in proposals if len(p.draft)), Draft())
 
 
 def replay(decisions: Sequence[Decision], controller: Controller) -> list[Draft]:
-    """What ``controller`` chooses to verify of the recorded proposals, in order.
+    """What ``controller`` chooses to verify of the recorded proposals, per decision in order.
 
     It is told the recorded verdicts, so its own choices equal the record where it is the
-    controller that made it.
+    controller that made it (a longer choice means that the engine had no time for the rest).
+    Decisions of one pass are chosen together, as they were; decisions about prompts are left out
+    by the caller.
     """
-    chosen = []
-    for decision in decisions:
-        held: tuple[Proposal, ...] = ()
-        for proposal in decision.proposals:
-            [cap] = controller.plan(proposal.method, [decision.room], [held])
-            if cap:
-                held += (proposal,)
-        chosen += controller.choose([decision.room], [held])
-        controller.observe(decision)
+    order = _order(decisions)
+    chosen: list[Draft] = []
+    for _, group in groupby(enumerate(decisions), _pass):
+        together = [decision for _, decision in group]
+        rooms = [decision.room for decision in together]
+        held: list[tuple[Proposal, ...]] = [() for _ in rooms]
+        for method in order:
+            made = [_of(method, decision) for decision in together]
+            if any(made):
+                caps = controller.plan(method, rooms, held)
+                for place, (cap, proposal) in enumerate(zip(caps, made, strict=True)):
+                    held[place] += (proposal,) if cap and proposal else ()
+        chosen += controller.choose(rooms, held)
+        for decision in together:
+            controller.observe(decision)
     return chosen
+
+
+def _pass(numbered: tuple[int, Decision]) -> tuple[int, int]:
+    """Decisions that carry no step are passes of their own."""
+    place, decision = numbered
+    return (decision.step, -1) if decision.step else (0, place)
+
+
+def _of(method: str, decision: Decision) -> Proposal | None:
+    return next((p for p in decision.proposals if p.method == method), None)
+
+
+def _order(decisions: Sequence[Decision]) -> list[str]:
+    """The methods in order of precedence, as far as the record shows it."""
+    order: list[str] = []
+    for decision in decisions:
+        place = 0
+        for proposal in decision.proposals:
+            if proposal.method not in order:
+                order.insert(place, proposal.method)
+            place = order.index(proposal.method) + 1
+    return order

@@ -148,13 +148,14 @@ class Engine:
         Raises:
             BackendError: a drafter failed; the others have forgotten.
         """
+        scopes: list[str | None] = [f"session {session}"]
         if session is None or self._scope == "all":
-            self.drafting.forget([None])
+            scopes = [None]
         elif self._scope == "request":
-            theirs = [s.scope for s in self.scheduler.running if s.session == session]
-            self.drafting.forget(theirs)
-        else:
-            self.drafting.forget([f"session {session}"])
+            scopes = [s.scope for s in self.scheduler.running if s.session == session]
+        for scope in scopes:
+            self.controller.forget(scope)
+        self.drafting.forget(scopes)
 
     def cancel(self, request: int) -> None:
         """End a request; its last event comes with the next step. Unknown ids are ignored."""
@@ -196,7 +197,14 @@ class Engine:
         drafts = self.controller.choose(rooms, held)
         granted = self.scheduler.affordable_drafts([len(draft) for draft in drafts])
         shares = [
-            decode_share(sequence, draft.cut(grant), room, proposals, len(draft) - grant)
+            decode_share(
+                sequence,
+                draft.cut(grant),
+                room,
+                proposals,
+                len(draft) - grant,
+                self.controller.reason(sequence.id),
+            )
             for sequence, draft, grant, room, proposals in zip(
                 decoding, drafts, granted, rooms, held, strict=True
             )
@@ -232,8 +240,11 @@ class Engine:
                 raise
         for place, share in enumerate(shares):
             if len(share.draft):
-                share.sequence.statistics.rejected_drafts["no memory for draft rows"] += 1
-                shares[place] = decode_share(share.sequence, Draft(), share.room, share.proposals)
+                reason = "no memory for draft rows"
+                share.sequence.statistics.rejected_drafts[reason] += 1
+                shares[place] = decode_share(
+                    share.sequence, Draft(), share.room, share.proposals, reason=reason
+                )
         return self.program.run(assemble(shares, self.drafting.needs.hidden))
 
     def _settle(self, shares: Sequence[Share], outputs: Outputs) -> None:
@@ -334,6 +345,8 @@ class Engine:
             sequence.handle = -1
         self.drafting.close(sequence, forget=self._scope == "request")
         self.controller.close(sequence.id)
+        if self._scope == "request":
+            self.controller.forget(sequence.scope)
         sequence.statistics.finished_s = self._clock()
         sequence.statistics.complete = sequence.complete
         if self._ended is not None and sequence.finish_reason is not None:

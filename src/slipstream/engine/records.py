@@ -44,6 +44,8 @@ def decision_of(share: Share, verdict: Verdict, cost: PassCost, now: float) -> D
         sequence=share.sequence.id,
         step=cost.step,
         prompt=bool(share.prompt_rows),
+        draft_s=0.0 if share.prompt_rows else cost.draft_s,
+        reason=share.reason,
     )
 
 

@@ -1,0 +1,22 @@
+"""Which controller an engine gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slipstream.drafters import runs_a_model
+from slipstream.drafters.base import Drafter
+from slipstream.engine.controller import Controller, DoublingController
+from slipstream.engine.cost_controller import CREDIT, CostController
+
+LONE_CREDIT = (
+    0.05  # as ``CREDIT``, where every drafter runs a model: without a trial none is ever used
+)
+
+
+def controller_for(drafters: Sequence[Drafter], *, fixed: bool) -> Controller:
+    """The controller of an engine with these drafters; ``fixed`` verifies whole drafts."""
+    if fixed or not drafters:
+        return DoublingController(fixed=fixed)
+    alone = all(runs_a_model(drafter.name) for drafter in drafters)
+    return CostController(LONE_CREDIT if alone else CREDIT)

@@ -1,0 +1,291 @@
+"""The controller that is never slower: it verifies what pays, measured in seconds.
+
+Every step it takes the nodes that give the most expected tokens per second: the value of a node is
+the probability that its path is accepted (``acceptance.py``), the price is t(rows, context) of the
+pass and the time of the drafters (``costs.py``), and all sequences share the rows. No node is a
+legal answer. What speculation cost and saved is kept (``ledger.py``): what rests on little evidence
+is paid from a purse of under 1 % of plain time and of what was saved, and a scope in debt has to
+be sure of a gain. A drafter that runs a model is asked where that pays (``asking.py``), and parked
+otherwise.
+
+It reads no clock and draws nothing: ``replay`` repeats its choices from a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slipstream.drafters.base import Draft
+from slipstream.engine.asking import ENOUGH, LENGTHS, Ask, Asking, Candidate
+from slipstream.engine.controller import (
+    Decision,
+    Held,
+    Proposal,
+    Room,
+)
+from slipstream.engine.costs import FEW, INTERRUPTED, DraftTimes, PassTimes
+from slipstream.engine.experience import Experience, View
+from slipstream.engine.tree import best_count, in_draft_order, union
+
+MOST_NODES = 48  # of a proposal
+MOST_WEIGHED = 16  # of a proposal against a draft not yet made
+MOST_ROWS = 64  # of draft nodes in a pass
+FIRST_ROWS = 3  # of draft nodes in the first pass that has any; later at most so many times
+GROWTH = 2  # the rows of the largest pass so far, for a first guess at their price may be wrong
+HOPE = 0.4  # of the expected price: what rows must be worth to be tried
+TRIALS = 3.0  # times that the price of trying more rows must be in the purse
+MARGIN = 1.01  # least gain in speed for which rows are spent
+CREDIT = 0.003  # of the plain time to come
+CREDIT_TOKENS = 512  # most tokens to come that are counted on
+FREE = 0.01  # of a step: what a look-up may take to be asked always
+BOOKKEEPING_S = 5e-4  # most per step that is believed; the rest was an interruption
+
+
+class CostController:
+    """
+    Args:
+        credit: share of the coming plain time that may be lost before anything was saved.
+    """
+
+    def __init__(self, credit: float = CREDIT) -> None:
+        self.times = PassTimes()
+        self.experience = Experience()
+        self._credit = credit
+        self._drafters: dict[str, DraftTimes] = {}
+        self._step = 0
+        self._sequences = 1
+        self._context = 0
+        self._probing: set[tuple[int, str]] = set()
+        self._parked: dict[int, str] = {}
+        self._reasons: dict[int, str] = {}
+        self._trees: dict[int, tuple[tuple[Proposal, ...], tuple[Draft, list[float]]]] = {}
+
+    def plan(self, method: str, rooms: Sequence[Room], held: Held) -> list[int]:
+        if self._drafter(method).dear:
+            return self._plan_dear(method, rooms, held)
+        return [self._plan_cheap(method, room) for room in rooms]
+
+    def _drafter(self, method: str) -> DraftTimes:
+        found = self._drafters.get(method)
+        if found is None:
+            found = self._drafters[method] = DraftTimes(method)
+        return found
+
+    def _plan_cheap(self, method: str, room: Room) -> int:
+        """Asked even where nothing will be verified, to learn how it does; seldom if in debt."""
+        if room.nodes <= 0:
+            return 0
+        view = self.experience.of(room)
+        idle = view.foresight(method).idle
+        free = self._drafter(method).seconds(0, 0.0) <= FREE * self.times.level
+        if idle > 8 and not free and self._purse_s(view, room) < 0.0:
+            wait = 1 << min(idle // 8, 5)
+            if view.tokens - view.foresight(method).asked < wait:
+                self._refuse(room, method, "budget")
+                return 0
+        return min(room.nodes, MOST_NODES)
+
+    def _plan_dear(self, method: str, rooms: Sequence[Room], held: Held) -> list[int]:
+        open_rooms = [place for place, room in enumerate(rooms) if room.nodes > 0]
+        if not open_rooms or not self.times.known:
+            return [0] * len(rooms)
+        trees = [self._tree(room, made) for room, made in zip(rooms, held, strict=True)]
+        values = [sorted(filter(None, worth), reverse=True)[:MOST_WEIGHED] for _, worth in trees]
+        context = sum(room.context + 1 for room in rooms)
+        asking = Asking(self.times, self._drafter(method), values, self._steady_s(held), context)
+        candidates = [self._candidate(method, place, rooms[place]) for place in open_rooms]
+        caps = [0] * len(rooms)
+        for one, ask in zip(candidates, asking.decide(candidates), strict=True):
+            caps[one.place] = ask.nodes
+            self._note(method, rooms[one.place], ask)
+        return caps
+
+    def _candidate(self, method: str, place: int, room: Room) -> Candidate:
+        view = self.experience.of(room)
+        foresight = view.foresight(method)
+        pending = room.context + 1 - foresight.heard
+        trials = foresight.first_trials()
+        caution = self._caution(view, room)
+        if pending > FEW and trials >= ENOUGH:  # reading is an investment: no wishful thinking
+            caution = max(caution, 1.0)
+        reach = foresight.shared.reach or MOST_NODES
+        parked = view.tokens - foresight.asked
+        return Candidate(
+            place=place,
+            chain=foresight.chain(min(room.nodes, reach, LENGTHS[-1]), caution),
+            trials=trials,
+            pending=pending,
+            coming=view.coming(room.nodes + 1),
+            purse_s=self._purse_s(view, room),
+            parked_s=parked * self._plain_s(),
+            probe_due=parked >= foresight.backoff and view.uncovered > 0,
+        )
+
+    def _note(self, method: str, room: Room, ask: Ask) -> None:
+        if ask.probe:
+            self._probing.add((room.sequence, method))
+        if not ask.nodes:
+            self._refuse(room, method, ask.reason)
+
+    def _refuse(self, room: Room, method: str, reason: str) -> None:
+        before = self._parked.get(room.sequence)
+        told = f"{method} {reason}"
+        self._parked[room.sequence] = f"{before}, {told}" if before else told
+
+    def choose(self, rooms: Sequence[Room], held: Held) -> list[Draft]:
+        self._sequences = len(rooms)
+        self._context = sum(room.context + 1 for room in rooms)
+        trees = [self._tree(room, made) for room, made in zip(rooms, held, strict=True)]
+        ranked = sorted(
+            (-value, place, node)
+            for place, (_, values) in enumerate(trees)
+            for node, value in enumerate(values)
+            if value > 0.0
+        )
+        kept: list[list[int]] = [[] for _ in rooms]
+        count = self._worth([-value for value, _, _ in ranked], rooms, held)
+        for _, place, node in ranked[:count]:
+            kept[place].append(node)
+        self._reasons = {
+            room.sequence: "" if nodes else self._reason(room, made, len(tree))
+            for room, nodes, made, (tree, _) in zip(rooms, kept, held, trees, strict=True)
+        }
+        self._parked.clear()
+        self._trees.clear()
+        return [
+            tree.kept(nodes) if nodes else Draft()
+            for (tree, _), nodes in zip(trees, kept, strict=True)
+        ]
+
+    def _worth(self, values: list[float], rooms: Sequence[Room], held: Held) -> int:
+        """How many of the nodes, the best first."""
+        if not values or not self.times.known:
+            return 0
+        n, draft_s = len(rooms), self._steady_s(held)
+        more = min(len(values), MOST_ROWS, max(GROWTH * self.times.most, n + FIRST_ROWS) - n)
+        seconds = self.times.table(n, more, self._context)
+        count, rate = best_count(values, seconds, n, draft_s)
+        if rate <= MARGIN * n / (seconds[0] + draft_s):
+            count = 0
+        return count + self._trial(values, count, rate, seconds, rooms)
+
+    def _trial(
+        self,
+        values: Sequence[float],
+        count: int,
+        rate: float,
+        seconds: Sequence[float],
+        rooms: Sequence[Room],
+    ) -> int:
+        """Nodes more, to see what an untried number of rows takes, where that can be afforded."""
+        knot = self.times.untried(len(rooms) + count)
+        more = 0 if knot is None else knot - len(rooms) - count
+        if not 0 < more < len(seconds) - count:
+            return 0
+        tokens = sum(values[count : count + more])
+        price = seconds[count + more] - seconds[count]
+        if tokens <= HOPE * price * rate:  # not even where they cost a fraction of what is expected
+            return 0
+        purse = min(self._purse_s(self.experience.of(room), room) for room in rooms)
+        return more if TRIALS * (price - tokens / rate) <= purse else 0
+
+    def _steady_s(self, held: Held) -> float:
+        """Of the drafters that were asked; reading a context once is no price of this step."""
+        step_s = self.times.level
+        nodes: dict[str, int] = {}
+        for made in held:
+            for proposal in made:
+                nodes[proposal.method] = max(nodes.get(proposal.method, 0), len(proposal.draft))
+        return sum(self._drafter(name).seconds(count, step_s) for name, count in nodes.items())
+
+    def _tree(self, room: Room, made: tuple[Proposal, ...]) -> tuple[Draft, list[float]]:
+        """The nodes that may be verified, and P(path accepted) of each; 0 = not to be verified."""
+        known = self._trees.get(room.sequence)
+        if known is None or known[0] is not made:
+            known = self._trees[room.sequence] = made, self._merged(room, made)
+        return known[1]
+
+    def _merged(self, room: Room, made: tuple[Proposal, ...]) -> tuple[Draft, list[float]]:
+        drafts = [proposal.draft for proposal in made if len(proposal.draft)]
+        if not drafts or room.nodes <= 0:
+            return Draft(), []
+        view = self.experience.of(room)
+        caution = self._caution(view, room)
+        values = [
+            view.foresight(draft.methods[0]).paths(draft, room.nodes, caution) for draft in drafts
+        ]
+        if room.drawn:
+            best = max(range(len(drafts)), key=lambda place: sum(values[place]))
+            return drafts[best], in_draft_order(drafts[best], values[best])
+        return (drafts[0], values[0]) if len(drafts) == 1 else union(drafts, values)
+
+    def _reason(self, room: Room, made: tuple[Proposal, ...], nodes: int) -> str:
+        if room.nodes <= 0:
+            return "limit reached"
+        if not self.times.known:
+            return "first pass"
+        reason = "no gain" if nodes else "nothing proposed" if made else ""
+        parked = self._parked.get(room.sequence, "")
+        return f"{reason}; {parked}" if reason and parked else reason or parked
+
+    def reason(self, sequence: int) -> str:
+        return self._reasons.get(sequence, "")
+
+    def _plain_s(self) -> float:
+        """Of one token, were all sequences of the last step decoded without drafts."""
+        return self.times.seconds(self._sequences, self._context) / self._sequences
+
+    def _purse_s(self, view: View, room: Room) -> float:
+        coming = min(room.nodes + 1, CREDIT_TOKENS) * self._plain_s()
+        return view.scope.ledger.purse_s(self._credit * coming)
+
+    def _caution(self, view: View, room: Room) -> float:
+        """Standard errors taken off estimates: none without debt, then one, up to three."""
+        purse = self._purse_s(view, room)
+        return 0.0 if purse >= 0.0 else min(1.0 - purse / self.times.level, 3.0)
+
+    def observe(self, decision: Decision) -> None:
+        room, view = decision.room, self.experience.of(decision.room)
+        if decision.step == 0 or decision.step != self._step:
+            self._step = decision.step
+            if not decision.prompt_rows:
+                plain = decision.rows <= self._sequences
+                self.times.observe(decision.rows, self._context, decision.elapsed_s, plain=plain)
+        if not self.times.known:  # only passes with prompts so far
+            return
+        self._account(decision, view)
+        probing = {name for sequence, name in self._probing if sequence == room.sequence}
+        self._probing -= {(room.sequence, name) for name in probing}
+        view.learn(decision, frozenset(probing))
+
+    def _account(self, decision: Decision, view: View) -> None:
+        ledger, step_s, spent = view.scope.ledger, self.times.level, 0.0
+        for proposal in decision.proposals:
+            pending = decision.room.context + 1 - view.foresight(proposal.method).heard
+            drafter = self._drafter(proposal.method)
+            nodes = len(proposal.draft)
+            told = drafter.observe(nodes, pending, proposal.elapsed_s, step_s)
+            ledger.draft_s += told / proposal.shared
+            spent += proposal.elapsed_s
+        around = min(max(decision.draft_s - spent, 0.0), BOOKKEEPING_S)
+        ledger.bookkeeping_s += 2.0 * around / self._sequences  # learning takes as long as choosing
+        plain = self._plain_s()
+        ledger.plain_s += plain * len(decision.tokens)
+        ledger.saved_s += plain * decision.accepted
+        extra = decision.rows - decision.prompt_rows - self._sequences
+        if decision.drafted and extra > 0:
+            ledger.rows_s += self._rows_s(decision) * decision.drafted / extra
+
+    def _rows_s(self, decision: Decision) -> float:
+        """What all draft rows of the pass took."""
+        plain = self.times.seconds(self._sequences, self._context)
+        expected = self.times.seconds(decision.rows - decision.prompt_rows, self._context)
+        if decision.prompt_rows:
+            return expected - plain
+        return min(decision.elapsed_s, INTERRUPTED * expected) - plain
+
+    def close(self, sequence: int) -> None:
+        self.experience.close(sequence)
+
+    def forget(self, scope: str | None) -> None:
+        self.experience.forget(scope)
