@@ -69,6 +69,8 @@ def a_round(**changes: Any) -> RoundRecord:
             nodes=30,
             context=5,
             drawn=False,
+            affordable=31,
+            scope=0,
             asked=(
                 Asked(
                     method="a",

@@ -68,19 +68,19 @@ def truth_of(model: Model, prompt: Sequence[int], count: int) -> Truth:
 def test_an_object_drafts_in_every_call_of_its_model(make: MakeModel) -> None:
     plain = make().complete(PROMPT, max_tokens=30)
     drafter = truth_of(make(), PROMPT, 30)
-    model = make(drafters=[drafter])
+    model = make(drafters=[drafter], fixed=True)
     drafted = model.complete(PROMPT, max_tokens=30)
     assert drafted.ids == plain.ids
     assert drafted.statistics.accepted > 20
     assert drafted.statistics.drafters == ("truth",)
-    assert drafted.statistics.rounds[1].drafted_by == {"truth": 4}
+    assert set(drafted.statistics.rounds[1].drafted_by) == {"truth"}
     off = model.complete(PROMPT, max_tokens=30, spec="none")
     assert (off.ids, off.statistics.drafters) == (plain.ids, ())
     assert model.complete(PROMPT, max_tokens=3, drafters=()).statistics.drafters == ()
 
 
 def test_an_object_in_one_call(make: MakeModel) -> None:
-    model = make(spec="ngram-mod")
+    model = make(spec="ngram-mod", fixed=True)
     drafter = truth_of(model, PROMPT, 30)
     done = model.complete(PROMPT, max_tokens=30, drafters=[drafter], draft_scope="request")
     assert done.statistics.drafters == ("ngram-mod", "truth")
@@ -452,7 +452,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_an_installed_drafter_is_found_by_its_name(packages: Path, make: MakeModel) -> None:
     install(packages, "good-drafter", {"repeat": "good_drafter:create"})
-    model = make(spec="repeat,ngram-mod")
+    model = make(spec="repeat,ngram-mod", fixed=True)
     done = model.complete(PROMPT, max_tokens=20)
     assert done.ids == make().complete(PROMPT, max_tokens=20).ids
     assert done.statistics.drafters == ("ngram-mod", "repeat")

@@ -37,7 +37,7 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="written by --trace")
     parser.add_argument(
-        "--policy", metavar="NAME", help="replay another policy: off, fixed:N or doubling"
+        "--policy", metavar="NAME", help="replay another policy: off, fixed:N, doubling or auto"
     )
     add_json(parser)
     parser.epilog = "Exit code 1: a recorded summary is not what its rounds say, or there is none."

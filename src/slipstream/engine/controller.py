@@ -22,6 +22,7 @@ class Room:
             draft must not depend on the tokens drawn, only on ``Draft.probabilities``.
         scope: of what may be learned from it (as ``Drafter.open``); what a controller learns of
             one scope's texts must not change its choices in another.
+        affordable: draft rows, of all sequences together, that a pass has time for.
     """
 
     sequence: int
@@ -29,6 +30,7 @@ class Room:
     context: int = 0
     drawn: bool = False
     scope: str = ""
+    affordable: int = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,9 @@ class Controller(Protocol):
         cheap one has proposed enough.
         """
 
+    def worth(self, method: str) -> float:
+        """``DraftRequest.worth``: below it a further node costs the drafter more than it gives."""
+
     def choose(self, rooms: Sequence[Room], held: Held) -> list[Draft]:
         """The tree to verify, per sequence: nodes of its proposals, the most valuable first.
 
@@ -151,6 +156,11 @@ class DoublingController:
             0 if any(len(proposal.draft) for proposal in proposals) else self._cap(room)
             for room, proposals in zip(rooms, held, strict=True)
         ]
+
+    def worth(self, method: str) -> float:
+        """It knows no costs."""
+        del method
+        return 0.0
 
     def _cap(self, room: Room) -> int:
         return max(room.nodes if self.fixed else min(self._width(room.sequence), room.nodes), 0)

@@ -34,6 +34,7 @@ FIRST_ROWS = 3  # of draft nodes in the first pass that has any; later at most s
 GROWTH = 2  # the rows of the largest pass so far, for a first guess at their price may be wrong
 HOPE = 0.4  # of the expected price: what rows must be worth to be tried
 TRIALS = 3.0  # times that the price of trying more rows must be in the purse
+MOST_WORTH = 0.9
 MARGIN = 1.01  # least gain in speed for which rows are spent
 CREDIT = 0.003  # of the plain time to come
 CREDIT_TOKENS = 512  # most tokens to come that are counted on
@@ -70,6 +71,15 @@ class CostController:
         if found is None:
             found = self._drafters[method] = DraftTimes(method)
         return found
+
+    def worth(self, method: str) -> float:
+        """A node's time in the drafter and as a row, in tokens that plain decoding gives in it."""
+        drafter = self._drafter(method)
+        if not drafter.dear or not self.times.known:
+            return 0.0
+        node_s = drafter.seconds(1, self.times.level) - drafter.seconds(0, self.times.level)
+        row_s = self.times.seconds(2) - self.times.seconds(1)
+        return min((node_s + row_s) / self.times.level, MOST_WORTH)
 
     def _plan_cheap(self, method: str, room: Room) -> int:
         """Asked even where nothing will be verified, to learn how it does; seldom if in debt."""
@@ -162,7 +172,8 @@ class CostController:
         if not values or not self.times.known:
             return 0
         n, draft_s = len(rooms), self._steady_s(held)
-        more = min(len(values), MOST_ROWS, max(GROWTH * self.times.most, n + FIRST_ROWS) - n)
+        more = min(len(values), MOST_ROWS, rooms[0].affordable)
+        more = min(more, max(GROWTH * self.times.most, n + FIRST_ROWS) - n)
         seconds = self.times.table(n, more, self._context)
         count, rate = best_count(values, seconds, n, draft_s)
         if rate <= MARGIN * n / (seconds[0] + draft_s):

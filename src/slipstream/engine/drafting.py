@@ -89,7 +89,8 @@ class Drafting:
                 if cap > 0 and drafter.name in sequences[place].drafters
             ]
             start = self._clock()
-            requests = [_request(sequences[i], caps[i], rooms[i]) for i in asked]
+            worth = controller.worth(drafter.name) if asked else 0.0
+            requests = [_request(sequences[i], caps[i], rooms[i], worth) for i in asked]
             drafts = self._ask(drafter, [sequences[i] for i in asked], requests)
             elapsed = self._clock() - start
             for place, draft in zip(asked, drafts, strict=True):
@@ -249,8 +250,8 @@ def _forced(sequence: SequenceState, most: int) -> Draft:
     return Draft.chain(tokens, GRAMMAR, [1.0] * len(tokens))
 
 
-def _request(sequence: SequenceState, cap: int, room: Room) -> DraftRequest:
-    return DraftRequest(sequence.id, sequence.tokens, cap, sequence.sampler, room.drawn)
+def _request(sequence: SequenceState, cap: int, room: Room, worth: float) -> DraftRequest:
+    return DraftRequest(sequence.id, sequence.tokens, cap, sequence.sampler, room.drawn, worth)
 
 
 def _pools(drafter: Drafter) -> Mapping[str, Pool]:

@@ -192,7 +192,8 @@ class Engine:
     def _plan(self) -> list[Share]:
         start = self._clock()
         decoding = self.scheduler.decoding()
-        rooms = [self._room(sequence) for sequence in decoding]
+        affordable = max(self.scheduler.rows - len(decoding), 0)
+        rooms = [self._room(sequence, affordable) for sequence in decoding]
         held = self.drafting.propose(decoding, rooms, self.controller)
         drafts = self.controller.choose(rooms, held)
         granted = self.scheduler.affordable_drafts([len(draft) for draft in drafts])
@@ -214,9 +215,11 @@ class Engine:
         chunks = self.scheduler.chunks(sum(len(share.tokens) for share in shares))
         return shares + [prompt_share(sequence, count) for sequence, count in chunks]
 
-    def _room(self, sequence: SequenceState) -> Room:
+    def _room(self, sequence: SequenceState, affordable: int) -> Room:
         drawn = not self.verifier.seed_exact and sequence.sampler.options.temperature > 0
-        return Room(sequence.id, sequence.room, sequence.committed, drawn, sequence.scope)
+        return Room(
+            sequence.id, sequence.room, sequence.committed, drawn, sequence.scope, affordable
+        )
 
     def _run(self, shares: list[Share]) -> Outputs | None:
         if not shares:

@@ -102,7 +102,9 @@ class RoundRecord(_Record, frozen=True, kw_only=True, tag="round"):
         step: number of the pass, over all sequences of the engine.
         prompt: whether the rows were the end of its prompt; otherwise it decoded.
         time_s: clock reading when the verdict was known.
-        nodes, context, drawn: its room (``engine.controller.Room``).
+        nodes, context, drawn, affordable: its room (``engine.controller.Room``).
+        scope: a number for the room's scope, whose name may be a secret.
+        reason: why the controller verified nothing.
         asked: the drafters that were asked, in order.
         tokens, parents, methods: the verified tree.
         path: accepted nodes.
@@ -123,6 +125,8 @@ class RoundRecord(_Record, frozen=True, kw_only=True, tag="round"):
     nodes: int
     context: Count
     drawn: bool
+    affordable: Count
+    scope: Count
     asked: Annotated[tuple[Asked, ...], Meta(max_length=64)]
     tokens: Tokens
     parents: Parents
@@ -141,6 +145,7 @@ class RoundRecord(_Record, frozen=True, kw_only=True, tag="round"):
     verify_s: Seconds
     sample_s: Seconds
     commit_s: Seconds
+    reason: Annotated[str, Meta(max_length=1000)] = ""
     reasons: Reasons = {}
 
 

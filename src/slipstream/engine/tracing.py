@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from slipstream.errors import OperationError, SlipstreamError
 
 Sink = Callable[[Record], None]
 _LOG = logging.getLogger("slipstream")
+
+
+MOST_SCOPES = 4096  # names remembered
 
 
 class Tracing:
@@ -87,10 +91,21 @@ class EngineTracing:
         self._give_on = give
         self._introduction = introduction
         self._introduced = False
+        self._scopes: dict[str, int] = {}
+        self._numbers = count()
+
+    def _scope(self, name: str) -> int:
+        """A number per name; the oldest names are forgotten, their numbers never used again."""
+        if name not in self._scopes:
+            self._scopes[name] = next(self._numbers)
+            if len(self._scopes) > MOST_SCOPES:
+                del self._scopes[next(iter(self._scopes))]
+        return self._scopes[name]
 
     def round(self, decision: Decision, made: Round) -> None:
         """The engine's ``trace``."""
-        self._give(lambda: round_record(self._introduction.engine, decision, made))
+        number = self._scope(decision.room.scope)
+        self._give(lambda: round_record(self._introduction.engine, number, decision, made))
 
     def end(
         self,
@@ -119,7 +134,7 @@ class EngineTracing:
         self._give_on(make)
 
 
-def round_record(engine: int, decision: Decision, made: Round) -> RoundRecord:
+def round_record(engine: int, scope: int, decision: Decision, made: Round) -> RoundRecord:
     return RoundRecord(
         engine=engine,
         sequence=decision.sequence,
@@ -129,6 +144,8 @@ def round_record(engine: int, decision: Decision, made: Round) -> RoundRecord:
         nodes=decision.room.nodes,
         context=decision.room.context,
         drawn=decision.room.drawn,
+        affordable=decision.room.affordable,
+        scope=scope,
         asked=tuple(map(_asked, decision.proposals)),
         tokens=decision.verified.tokens,
         parents=decision.verified.parents,
@@ -147,6 +164,7 @@ def round_record(engine: int, decision: Decision, made: Round) -> RoundRecord:
         verify_s=made.elapsed_s,
         sample_s=made.sample_s,
         commit_s=made.commit_s,
+        reason=decision.reason[:1000],
         reasons=made.reasons,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from slipstream.engine.controller import Controller, Decision, DoublingController
+from slipstream.engine.cost_controller import CostController
 from slipstream.errors import OptionError
 from slipstream.measure.trace_times import RowTimes
 
@@ -58,6 +59,7 @@ POLICIES: dict[str, Policy] = {
     "off": Policy("off", _plain(lambda: FixedController(0))),
     "fixed": Policy("fixed:N", _fixed),
     "doubling": Policy("doubling", _plain(DoublingController)),
+    "auto": Policy("auto", _plain(CostController)),
 }
 
 

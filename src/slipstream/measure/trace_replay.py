@@ -243,7 +243,10 @@ class Replay:
 
 
 def _room(record: RoundRecord) -> Room:
-    return Room(record.sequence, record.nodes, record.context, record.drawn)
+    scope = f"scope {record.scope}"
+    return Room(
+        record.sequence, record.nodes, record.context, record.drawn, scope, record.affordable
+    )
 
 
 def _recorded(record: RoundRecord, method: str) -> Asked | None:
