@@ -517,5 +517,5 @@ def _readers(name: str) -> frozenset[str]:
         return drafting
     for method in METHODS:
         if name.startswith(method.replace("-", "_") + "_"):
-            return frozenset({method, "auto"})
+            return frozenset({method, "auto"} if method == "suffix" else {method})
     return frozenset(method for method in drafting if method.startswith("draft-")) | {"auto"}

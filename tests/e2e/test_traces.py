@@ -186,4 +186,4 @@ def test_bench_speculate_traces_every_condition(
     shown = slipstream("trace", path, "--json")
     assert shown.returncode == 0, shown.stdout
     names = [condition["name"] for condition in last_json(shown)["conditions"]]
-    assert {"none", "ngram-simple"} <= set(names)
+    assert {"none", "suffix"} <= set(names)

@@ -29,9 +29,7 @@ def chosen(words: str) -> tuple[str, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("words", "method", "sizes"),
     [
-        ("", "ngram-simple", (4, 12)),
-        ("--ngram-simple-size-n 6", "ngram-simple", (6, 12)),
-        ("--ngram-simple-size-m 20", "ngram-simple", (4, 20)),
+        ("", "auto", (12, 48)),
         ("--spec ngram-simple", "ngram-simple", (12, 48)),
         ("--spec ngram-simple --ngram-simple-size-n 6", "ngram-simple", (6, 48)),
         ("--spec ngram-mod", "ngram-mod", (12, 48)),
@@ -47,7 +45,11 @@ def test_defaults_stand_only_where_nothing_was_given(
 
 
 @pytest.mark.parametrize(
-    "words", ["--spec none", "--spec none --ngram-simple-size-n 6", "--ngram-mod-n-match 5"]
+    "words",
+    [
+        *("--spec none", "--spec none --ngram-simple-size-n 6", "--ngram-mod-n-match 5"),
+        "--ngram-simple-size-n 6",
+    ],
 )
 def test_what_would_not_be_measured_is_refused(words: str) -> None:
     with pytest.raises(OptionError):
@@ -183,10 +185,10 @@ def test_a_run_without_options_reads_as_before(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, shown, record = run(tmp_path, capsys, "--limit", "4")
-    assert record["method"] == "ngram-simple"
+    assert record["method"] == "auto"
     assert "warm_summaries" not in record
     assert [s["prompts"] for s in record["summaries"]] == [2, 2, 2, 4, 6]
-    assert "cold drafter: off, and ngram-simple, interleaved" in " ".join(shown.split())
+    assert "cold drafter: off, and auto, interleaved" in " ".join(shown.split())
 
 
 def test_an_output_that_differs_fails(

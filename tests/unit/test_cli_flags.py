@@ -105,7 +105,7 @@ def test_errors_name_the_flag(words: list[str], expected: str, found: str) -> No
         ("--n-max 7 --spec ngram-mod", "`--n-max` with a method", "`ngram-mod`"),
         ("--n-max 3 --spec ngram-mod", "`--n-max` with a method", "`ngram-mod`"),
         ("--ngram-mod-n-match 5", "`--ngram-mod-n-match` with", "`none`"),
-        ("--ngram-simple-size-n 5 --spec ngram-mod", "(ngram-simple, auto)", "`ngram-mod`"),
+        ("--ngram-simple-size-n 5 --spec ngram-mod", "(ngram-simple)", "`ngram-mod`"),
         ("--fixed --spec none", "`--fixed` with", "`none`"),
         ("--spec none,ngram-mod", "`--spec` to be none or", "`none,ngram-mod`"),
         ("--backend reference --isa avx512 -t 7", "no `--isa` with `--backend`", "avx512"),

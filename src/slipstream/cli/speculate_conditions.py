@@ -13,13 +13,8 @@ from slipstream.cli.parser import Parser
 from slipstream.errors import OptionError
 from slipstream.options import SpeculationOptions
 
-DEFAULT_SHOWN: Final = "`--spec ngram-simple --ngram-simple-size-n 4 --ngram-simple-size-m 12`"
-_DEFAULT_METHOD = {
-    "type": ("ngram-simple",),
-    # llama.cpp's 12 and 48 are meant for long contexts; outputs here have at most 256 tokens
-    "ngram_simple_size_n": 4,
-    "ngram_simple_size_m": 12,
-}
+DEFAULT_SHOWN: Final = "`--spec auto`"
+_DEFAULT_METHOD = {"type": ("auto",)}
 
 Conditions = dict[str, dict[str, Any]]
 """Name of a condition -> options of ``Model.complete``."""
