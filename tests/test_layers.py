@@ -39,7 +39,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("drafters",),
     ("verify",),
     ("engine",),
-    ("loading",),
+    ("loading", "draft_models", "model_engines"),
     ("pieces", "api"),
     ("measure",),
     ("server",),

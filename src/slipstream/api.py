@@ -10,29 +10,22 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
 from typing import Any
-
-from msgspec.structs import asdict
 
 from slipstream import drafters as methods
 from slipstream.backends.base import Progress
 from slipstream.chat import ChatTemplate, Message, encode_chat
 from slipstream.drafters.base import Drafter, Pool
-from slipstream.drafters.plugins import GuardedDrafter, guarded, require_distinct
-from slipstream.drafters.resources import DraftModel, Resources
-from slipstream.engine.controller import Decision
-from slipstream.engine.controllers import controller_for
+from slipstream.drafters.plugins import guarded, require_distinct
+from slipstream.drafters.resources import DraftModel
 from slipstream.engine.drafting import require_outputs
-from slipstream.engine.engine import Engine, Trace
-from slipstream.engine.mailbox import Mailbox, Mailroom
-from slipstream.engine.scheduler import Places
+from slipstream.engine.engine import Trace
 from slipstream.engine.sequence import Request
-from slipstream.engine.statistics import Round
-from slipstream.engine.tracing import EngineTracing, Sink, Tracing
+from slipstream.engine.tracing import Sink, Tracing
 from slipstream.errors import PairingError, SlipstreamError
 from slipstream.keywords import speculation_with, spread
-from slipstream.loading import load_draft_model, load_model, trace_header
+from slipstream.loading import load_model, trace_header
+from slipstream.model_engines import EngineKey, ModelEngines
 from slipstream.options import (
     GRAMMARS,
     EngineOptions,
@@ -43,12 +36,12 @@ from slipstream.options import (
 )
 from slipstream.pieces import Completion, Piece, completion_of, pieces_of
 from slipstream.structured import Grammars
-from slipstream.verify.choice import verifier_for
 
 __all__ = ["Completion", "Model", "Piece"]
 
 Prompt = str | Sequence[int]
 _LOG = logging.getLogger("slipstream")
+MOST_ENGINES = 16
 
 
 class Model:
@@ -70,9 +63,6 @@ class Model:
             model.
         keywords: fields of ``ModelOptions``, ``EngineOptions`` and ``SpeculationOptions``; the
             last are defaults that a call may override.
-
-    Attributes:
-        on_decision: receives every decision and the round it became; set it before the first call.
 
     Raises:
         OptionError: an unknown option or a value out of range.
@@ -105,19 +95,12 @@ class Model:
         self.loaded = load_model(self.options, self.engine_options, progress)
         self.tokenizer = self.loaded.tokenizer
         require_outputs(self._objects, self.loaded.program.graph)
-        self._lock = Lock()
-        self._room = Mailroom(Places(self.engine_options.parallel))
-        self._mailboxes: dict[_EngineKey, Mailbox] = {}
-        self._warned = False
-        self.on_decision: Trace | None = None
         if self._tracing is not None:
             self._tracing.header(trace_header(self.loaded, self.options, self.engine_options))
-        self._progress: Progress | None = progress
-        self._draft_models: dict[tuple[str, int | None], DraftModel | PairingError] = {}
+        self.engines = ModelEngines(self.loaded, self.engine_options, self._tracing)
         if self.speculation.type != ("none",):
             # what does not fit is refused before any prompt
-            self._mailbox((self.speculation, self._objects))
-        self._progress = None  # the caller's display ends with this call
+            self.engines.mailbox((self.speculation, self._objects), progress)
 
     def generate(
         self,
@@ -213,18 +196,8 @@ class Model:
         return Request(ids, sampling, session=session, constraint=constraint)
 
     def remembered(self) -> dict[str, dict[str, Pool]]:
-        """Drafter -> scope (``session NAME``, ``request N`` or ``all``) -> what it learned there.
-
-        Engines of different speculation options learn apart; here they are added up.
-        """
-        found: dict[str, dict[str, Pool]] = {}
-        with self._lock, self._room.lock:
-            for mailbox in self._engines():
-                for name, scope, pool in mailbox.engine.drafting.remembered():
-                    scopes = found.setdefault(name, {})
-                    known = scopes.get(scope, Pool(0, 0))
-                    scopes[scope] = Pool(known.tokens + pool.tokens, known.bytes + pool.bytes)
-        return found
+        """Drafter -> scope (``session NAME``, ``request N`` or ``all``) -> what it learned."""
+        return self.engines.remembered()
 
     def forget(self, session: str | None = None) -> None:
         """Erase what the drafters learned in a session, or in all; then all engines start anew.
@@ -236,16 +209,19 @@ class Model:
         Raises:
             BackendError: a drafter of others failed to forget.
         """
-        with self._lock, self._room.lock:
-            engines = self._engines()
-            if session is None:
-                self._mailboxes = {}
-            for mailbox in engines:
-                mailbox.engine.forget(session)
+        self.engines.forget(session)
 
-    def _engines(self) -> list[Mailbox]:
-        """Those for new requests, and others whose requests still run."""
-        return list(dict.fromkeys((*self._mailboxes.values(), *self._room.open)))
+    @property
+    def on_decision(self) -> Trace | None:
+        """Receives every decision and the round it became, within the step.
+
+        So it must not call the model. One that fails is not called again.
+        """
+        return self.engines.on_decision
+
+    @on_decision.setter
+    def on_decision(self, listener: Trace | None) -> None:
+        self.engines.on_decision = listener
 
     @property
     def trace_failure(self) -> SlipstreamError | None:
@@ -261,40 +237,11 @@ class Model:
             PairingError: its vocabulary is not the target's.
             InputError: the model cannot be found or run.
         """
-        name = speculation.draft_model
-        if name is None or not methods.reads_draft_model(speculation.type):
-            return None
-        key = (name, speculation.draft_vocab)
-        if key not in self._draft_models:
-            try:
-                found = load_draft_model(name, self.loaded, key[1], self._progress)
-                self._draft_models[key] = found
-            except PairingError as error:
-                self._draft_models[key] = error
-        kept = self._draft_models[key]
-        if isinstance(kept, PairingError) and not speculation.draft_fallback:
-            raise kept
-        return kept
-
-    def _drafters(self, key: _EngineKey) -> tuple[Drafter, ...]:
-        speculation, objects = key
-        found = self.draft_model(speculation)
-        resources = Resources(
-            self.tokenizer,
-            self.loaded.program.graph.vocabulary,
-            self.loaded.context,
-            self.engine_options.parallel,
-            found if isinstance(found, DraftModel) else None,
-            found if isinstance(found, PairingError) else None,
-            self.engine_options.prefill_chunk,
-            self.engine_options.step_time_limit_s,
-        )
-        named = methods.create(speculation.type, speculation, resources)
-        return methods.arranged((*named, *objects))
+        return self.engines.draft_models.of(speculation)
 
     def _options(
         self, keywords: Mapping[str, Any], drafters: Sequence[Drafter] | None
-    ) -> tuple[SamplingOptions, _EngineKey]:
+    ) -> tuple[SamplingOptions, EngineKey]:
         for_sampling, for_speculation = spread(keywords, SamplingOptions, SpeculationOptions)
         given = for_speculation.get("type")
         if given is not None and drafters is None and _names_none(given):
@@ -307,63 +254,9 @@ class Model:
         require_outputs(objects, self.loaded.program.graph)
         return from_mapping(SamplingOptions, for_sampling), (speculation, objects)
 
-    def _pieces(self, request: Request, key: _EngineKey) -> Iterator[Piece]:
+    def _pieces(self, request: Request, key: EngineKey) -> Iterator[Piece]:
         """A draft model is loaded at once; the rest happens while the pieces are read."""
-        return pieces_of(self._mailbox(key).run(request))
-
-    def _mailbox(self, key: _EngineKey) -> Mailbox:
-        """The engine of these speculation options and drafters; all share program and memory."""
-        with self._lock:
-            if key not in self._mailboxes:
-                self._mailboxes[key] = Mailbox(self._engine(key), self._room)
-            return self._mailboxes[key]
-
-    def _engine(self, key: _EngineKey) -> Engine:
-        speculation, _ = key
-        drafters, verifier = self._drafters(key), verifier_for(speculation)
-        tracing = None
-        if self._tracing is not None:
-            names = [drafter.name for drafter in drafters]
-            tracing = self._tracing.engine(names, verifier.name, asdict(speculation))
-        self._warn_of(speculation)
-        return Engine(
-            self.loaded.program,
-            self.tokenizer,
-            drafters=drafters,
-            scope=speculation.draft_scope,
-            verifier=verifier,
-            context=self.loaded.context,
-            options=self.engine_options,
-            places=self._room.places,
-            identities=self._room.identities,
-            primitives=self.loaded.primitives,
-            controller=controller_for(drafters, fixed=speculation.fixed),
-            trace=self._teller(tracing),
-            ended=None if tracing is None else tracing.end,
-        )
-
-    def _teller(self, tracing: EngineTracing | None) -> Trace:
-        """Tells the trace, and whoever listens when a round ends, of every round."""
-
-        def tell(decision: Decision, made: Round) -> None:
-            if tracing is not None:
-                tracing.round(decision, made)
-            if self.on_decision is not None:
-                self.on_decision(decision, made)
-
-        return tell
-
-    def _warn_of(self, speculation: SpeculationOptions) -> None:
-        """Say once that drafters learn across sessions."""
-        if speculation.draft_scope == "all" and not self._warned:
-            self._warned = True
-            _LOG.warning(
-                "draft_scope=all: what one session's texts teach the drafters shows in the drafts, "
-                "counts and timing of every other session"
-            )
-
-
-_EngineKey = tuple[SpeculationOptions, tuple[GuardedDrafter, ...]]
+        return pieces_of(self.engines.mailbox(key).run(request))
 
 
 def _check_methods(speculation: SpeculationOptions) -> None:

@@ -37,9 +37,12 @@ def test_run_prints_a_document(
     assert isinstance(document["sure"], bool)
     assert record["finish_reason"] == "stop"
     assert record["stats"]["complete"] is True
-    assert record["stats"]["drafters"] == ["grammar"]
-    assert "grammar: drafted" in done.stderr
-    again = slipstream(*asked, "-j", json.dumps(SCHEMA), "--json")
+    assert record["stats"]["drafters"] == []
+    assert record["stats"]["drafted"] == 0
+    again = slipstream(
+        *asked, "-j", json.dumps(SCHEMA), "--spec", "suffix", "--spec-fixed", "--json"
+    )
+    assert "grammar,suffix: drafted" in again.stderr
     assert json.loads(again.stdout.splitlines()[-1])["ids"] == record["ids"]
 
 
@@ -76,3 +79,16 @@ def test_mistakes(slipstream: Command, tiny: Path, words: list[str], part: str) 
     assert "Traceback" not in done.stderr
     assert "error: expected " in done.stderr
     assert part in done.stderr
+
+
+def test_a_trace_of_structured_output_is_read(
+    slipstream: Command, tiny: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.jsonl"
+    for method in ("auto", "none"):
+        flags = ("--regex", "(abc){4}", "-n", "20", "--spec", method, "--trace", path)
+        done = slipstream("run", tiny, "-p", "a", "--backend", "reference", *flags)
+        assert done.returncode == 0, done.stderr
+        shown = slipstream("trace", path)
+        assert shown.returncode == 0, shown.stdout + shown.stderr
+        assert ("grammar" in path.read_text()) == (method == "auto")

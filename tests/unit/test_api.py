@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from slipstream.errors import (
     TemplateError,
     UnsupportedError,
 )
+from slipstream.model_engines import MOST_ENGINES
 
 
 @pytest.fixture
@@ -114,7 +116,7 @@ def test_closing_a_stream_cancels_its_request(make: MakeModel) -> None:
     stream = model.generate("abc", max_tokens=50)
     next(stream)
     stream.close()  # type: ignore[attr-defined]
-    [mailbox] = model._mailboxes.values()
+    [mailbox] = model.engines.mailboxes.values()
     assert mailbox.engine.scheduler.running == []
     assert model.complete("abc", max_tokens=3).statistics.emitted == 3
     assert model.loaded.program.memory.bytes() == 0
@@ -213,3 +215,32 @@ def test_the_public_names_are_all_there_and_lazy() -> None:
     code = "import sys, slipstream; print(any(m in sys.modules for m in ('numpy', 'msgspec')))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout == "False\n"
+
+
+def test_engines_used_longest_ago_are_given_up(make: MakeModel) -> None:
+    model = make()
+    for match in range(2, 2 + MOST_ENGINES + 3):
+        model.complete("abc", max_tokens=2, spec="ngram-mod", ngram_mod_n_match=match)
+    kept = [options.ngram_mod_n_match for options, _ in model.engines.mailboxes]
+    assert kept == list(range(5, 2 + MOST_ENGINES + 3))
+
+
+def test_a_listener_that_fails_costs_nobody_a_token(
+    make: MakeModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = make(parallel=2)
+    plain = [model.complete(text, max_tokens=12).ids for text in ("abc", "abd")]
+    calls = []
+
+    def fail(*told: object) -> None:
+        calls.append(told)
+        raise ValueError("no")
+
+    model.on_decision = fail
+    streams = [model.generate(text, max_tokens=12) for text in ("abc", "abd")]
+    pieces = list(zip(*streams, strict=False))
+    got = [[*chain.from_iterable(piece.ids for piece in own)] for own in zip(*pieces, strict=True)]
+    rest = [[*chain.from_iterable(piece.ids for piece in stream)] for stream in streams]
+    assert [tuple(a + b) for a, b in zip(got, rest, strict=True)] == plain
+    assert len(calls) == 1
+    assert "on_decision failed" in caplog.text

@@ -39,8 +39,8 @@ def test_two_streams_share_one_place(make: MakeModel, second: dict[str, Any]) ->
     assert tuple(i for piece in two for i in piece.ids) == expected[1]
     assert tuple(i for piece in (first, *one) for i in piece.ids) == expected[0]
     assert model.loaded.program.memory.bytes() == 0
-    assert model._room.open == []
-    assert model._room.places.free == 1
+    assert model.engines.room.open == []
+    assert model.engines.room.places.free == 1
 
 
 def test_streams_with_other_options_may_be_read_in_turns(make: MakeModel) -> None:
@@ -63,7 +63,7 @@ def test_closing_a_stream_frees_its_place_for_other_options(make: MakeModel) -> 
     next(two)
     two.close()  # type: ignore[attr-defined]
     assert model.loaded.program.memory.bytes() == 0
-    assert model._room.places.free == 1
+    assert model.engines.room.places.free == 1
     assert len(model.complete("abc", max_tokens=60).ids) == 60
 
 
@@ -76,7 +76,7 @@ def test_threads_with_different_options_wait_for_a_place(make: MakeModel) -> Non
         runs = [pool.submit(model.complete, p, max_tokens=50, **options) for p, options in work]
         found = [run.result(timeout=60).ids for run in runs]
     assert found == [ids for ids in expected for _ in range(2)]
-    assert model._room.places.free == 1
+    assert model.engines.room.places.free == 1
 
 
 def test_forgetting_while_a_stream_runs(make: MakeModel) -> None:
@@ -86,4 +86,4 @@ def test_forgetting_while_a_stream_runs(make: MakeModel) -> None:
     model.forget()
     two = model.complete("abab", max_tokens=40, **OTHER)
     assert tuple(i for piece in (first, *one) for i in piece.ids) == two.ids
-    assert model._room.open == []
+    assert model.engines.room.open == []

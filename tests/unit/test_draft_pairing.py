@@ -205,7 +205,7 @@ def test_a_model_loads_its_draft_model_once(
         loads.append(name)
         return load_draft_model(name, *rest)
 
-    monkeypatch.setattr("slipstream.api.load_draft_model", load)
+    monkeypatch.setattr("slipstream.draft_models.load_draft_model", load)
     draft = tiny_model(folder / "draft.gguf", "llama", **DRAFT)
     model = model_of(path, draft, spec="draft-simple")
     assert len(loads) == 1

@@ -86,7 +86,7 @@ def test_an_object_in_one_call(make: MakeModel) -> None:
     assert done.statistics.drafters == ("ngram-mod", "truth")
     assert done.statistics.accepted > 20
     again = model.complete(PROMPT, max_tokens=30, drafters=[drafter], draft_scope="request")
-    assert len(model._mailboxes) == 2  # the same object has the same engine
+    assert len(model.engines.mailboxes) == 2  # the same object has the same engine
     assert again.ids == done.ids
     (first, one), (second, other) = drafter.opened
     assert first != second

@@ -99,7 +99,7 @@ def statistics_lines(last: Piece, *, drawn: bool) -> list[str]:
     assert statistics is not None
     passes = f"{statistics.target_passes} passes: it proposed nothing"
     lines = [_speed(statistics, last.finish_reason)]
-    if set(statistics.drafters) > set(statistics.never_fired):
+    if set(statistics.drafters) > set(statistics.never_fired) or statistics.drafted:
         lines.append(_drafts(statistics))
     lines += verification_lines(statistics)
     lines += [f"{name}: drafter never fired in {passes}" for name in statistics.never_fired]
@@ -146,10 +146,18 @@ def _speed(s: Statistics, reason: str | None) -> str:
     )
 
 
+def _methods(s: Statistics) -> list[str]:
+    """The drafters, and before them ``grammar`` where it dictated tokens."""
+    from slipstream.drafters.base import GRAMMAR
+
+    dictated = any(GRAMMAR in made.drafted_by for made in s.rounds)
+    return [*([GRAMMAR] if dictated else []), *s.drafters]
+
+
 def _drafts(s: Statistics) -> str:
     share = "" if s.acceptance_rate is None else f" ({100 * s.acceptance_rate:.0f} %)"
     per_pass = "" if s.tokens_per_pass is None else f", {s.tokens_per_pass:.2f} tokens per pass"
     return (
-        f"{','.join(s.drafters)}: drafted {s.drafted}, tested {s.tested}, "
+        f"{','.join(_methods(s))}: drafted {s.drafted}, tested {s.tested}, "
         f"accepted {s.accepted}{share}{per_pass}"
     )

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from slipstream.sampling import SamplerState
 
 ROOT = -1
+GRAMMAR = "grammar"
+"""Name, as a drafting method, of the tokens that a sequence's grammar dictates."""
 Value = TypeVar("Value")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from slipstream.drafters.base import (
+    GRAMMAR,
     Draft,
     Drafter,
     DrafterNeeds,
@@ -18,9 +19,6 @@ from slipstream.engine.drafts import admitted, checked
 from slipstream.engine.sequence import SequenceState
 from slipstream.errors import BackendError, PairingError, SlipstreamError
 from slipstream.graph import Graph
-
-GRAMMAR = "grammar"
-"""Name, as a drafting method, of the tokens that a sequence's grammar dictates."""
 
 
 class Drafting:
@@ -53,10 +51,10 @@ class Drafting:
         self._clock = clock
         self._fast_forward = fast_forward
 
-    def names(self, sequence: SequenceState) -> tuple[str, ...]:
-        """The methods at work for a sequence."""
-        first = (GRAMMAR,) if self._forces(sequence) else ()
-        return first + tuple(drafter.name for drafter in self.drafters)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The drafters; what a grammar dictates comes before them all and is none."""
+        return tuple(drafter.name for drafter in self.drafters)
 
     def _forces(self, sequence: SequenceState) -> bool:
         return self._fast_forward and sequence.sampler.constraint is not None

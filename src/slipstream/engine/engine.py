@@ -128,7 +128,7 @@ class Engine:
             primitives=self._primitives,
             now=self._clock(),
         )
-        sequence.statistics.drafters = self.drafting.names(sequence)
+        sequence.statistics.drafters = self.drafting.names
         sequence.statistics.verified_by(self.verifier, request.sampling.temperature)
         sequence.scope = self._scope_of(request, sequence.id)
         self.scheduler.submit(sequence)

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
+from slipstream.drafters.base import GRAMMAR
 from slipstream.engine.trace_format import (
     MOST_LINE_BYTES,
     VERSION,
@@ -155,7 +156,7 @@ def _check_place(record: Record, number: int, engines: dict[int, frozenset[str]]
         )
     elif isinstance(record, RoundRecord):
         names = {asked.method for asked in record.asked}.union(record.methods)
-        unknown = sorted(names - engines[record.engine])
+        unknown = sorted(names - engines[record.engine] - {GRAMMAR})
         if unknown:
             raise TraceError(
                 "rounds of the drafters that their engine has",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from slipstream.drafters.base import GRAMMAR
 from slipstream.engine.trace_file import read_trace
 from slipstream.engine.trace_format import End, EngineRecord, Header, RoundRecord
 from slipstream.errors import TraceError
@@ -156,7 +157,9 @@ def _judge(report: TraceReport, times: RowTimes, item: Header | EngineRecord | E
             balance = report.balances.setdefault(record.sequence, Balance())
             balance.add(item, times, 1 / len(item.decoding))
     if report.replay is not None and engine.record.drafters:
-        report.replay.add(item, engine.record.drafters)
+        dictated = any(asked.method == GRAMMAR for r in item.rounds for asked in r.asked)
+        first = (GRAMMAR,) if dictated else ()
+        report.replay.add(item, (*first, *engine.record.drafters))
 
 
 def conditions(report: TraceReport) -> dict[str, EngineReport]:
