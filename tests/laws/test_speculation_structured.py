@@ -15,9 +15,9 @@ from drafters_for_tests import HostileDrafter, MalformedDrafter, ScriptedDrafter
 from engines import Output, check_counts, drafters_of, drain, joined, named_drafters
 from slipstream.drafters.base import Drafter
 from slipstream.engine.controller import DoublingController
-from slipstream.engine.drafting import GRAMMAR
 from slipstream.engine.engine import Engine
 from slipstream.engine.sequence import Request
+from slipstream.engine.statistics import GRAMMAR
 from slipstream.loading import LoadedModel, load_model
 from slipstream.options import EngineOptions, ModelOptions, SamplingOptions, SpeculationOptions
 from slipstream.structured import Grammars
