@@ -297,3 +297,10 @@ def test_bookkeeping_of_decisions_without_times_is_harmless() -> None:
         controller.observe(still)
     assert not controller.times.known
     assert STEP_S > 0.0
+
+
+def test_a_sequence_that_is_cancelled_between_plan_and_verdict_leaves_nothing() -> None:
+    controller = CostController()
+    controller._probing = {(1, "draft-simple"), (2, "draft-simple")}
+    controller.close(1)
+    assert controller._probing == {(2, "draft-simple")}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from fake_program import FakeMemory, FakeProgram
 from slipstream.drafters.base import Draft, DraftRequest, Priced
 from slipstream.drafters.draft_simple import DraftSimple, create
 from slipstream.engine.controller import DoublingController
-from slipstream.errors import OptionError
+from slipstream.errors import GrammarError, OptionError
 from slipstream.options import SamplingOptions, SpeculationOptions
 from slipstream.sampling import NumpyPrimitives, SamplerState
 
@@ -285,3 +287,67 @@ def test_what_is_missing_is_said() -> None:
         create(SpeculationOptions(type=("draft-simple",)), fake_resources())
     with pytest.raises(OptionError, match="at most 64"):
         draft_simple(fake_draft_model(FakeProgram(), 64), draft_context=65)
+
+
+class FailingGrammar:
+    """Allows every token, and fails after so many."""
+
+    finished = False
+    may_stop = True
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def mask(self) -> Any:
+        if self.left <= 0:
+            raise GrammarError("a grammar within its limits", "too many states", "Simplify it.")
+        return np.ones(VOCABULARY, np.bool_)
+
+    def only(self) -> None:
+        self.mask()
+
+    def forced(self, most: int) -> list[int]:
+        del most
+        return []
+
+    def admitted(self, tokens: Sequence[int], parents: Sequence[int]) -> list[int]:
+        del parents
+        return list(range(len(tokens)))
+
+    def advance(self, token: int) -> None:
+        del token
+        self.left -= 1
+
+    def fork(self) -> FailingGrammar:
+        return FailingGrammar(self.left)
+
+
+@pytest.mark.parametrize("left", [0, 2])
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_grammar_that_fails_costs_only_its_own_draft(left: int, drawn: bool) -> None:
+    drafter = opened(fake_draft_simple(n_max=4, draft_branches=1), 0, 1, 2)
+    alone = ask(drafter, [1, 2, 3], drawn=drawn)
+    good, failing = (request([1, 2, 3], sequence=n, drawn=drawn) for n in (1, 2))
+    assert failing.sampler is not None
+    failing.sampler.constraint = FailingGrammar(left)
+    first, bad = drafter.draft([good, failing])
+    assert first.tokens == alone.tokens
+    assert len(first) == 4
+    assert bad.tokens == ()
+    assert "too many states" in bad.fault
+
+
+def test_no_draft_is_charged_with_compiling() -> None:
+    compiled: list[tuple[int, int]] = []
+    model = fake_draft_model(FakeProgram())
+
+    def compile_(positions: int, sequences: int) -> Any:
+        compiled.append((positions, sequences))
+        return model.compile(positions, sequences)
+
+    drafter = draft_simple(replace(model, compile=compile_), n_max=3)
+    assert compiled == []
+    opened(drafter, 0, 1)
+    assert len(compiled) == 1
+    ask(drafter, [1, 2, 3])
+    assert len(compiled) == 1

@@ -299,3 +299,22 @@ def test_a_draft_keeps_chosen_nodes_as_a_tree() -> None:
     assert tree.matched([5, 7, 9, 8]) == (0, 2)
     assert tree.matched([6]) == (1,)
     assert tree.matched([9]) == ()
+
+
+def test_ngram_mod_does_not_take_up_again_what_was_erased() -> None:
+    drafter = mod()
+    text = [*range(20)]
+    drafter.open(0, text, "a")
+    drafter.observe(0, Outcome(Draft(), (), (20,)))
+    drafter.forget("a")
+    text += [20, 50, 51, 52, 53]
+    assert ask(drafter, [*text, 3, 4, 5]) == []
+    drafter.open(1, [3, 4], "a")
+    assert ask(drafter, [3, 4, 5], 1) == []
+    assert ask(drafter, [50, 51, 52], 1)[:1] == [53]
+    # nor where the table is cleared after poor drafts
+    for _ in range(5):
+        drafter.observe(0, outcome(8, 0))
+    assert drafter.tables.of(0).used == 0
+    assert ask(drafter, [*text, 3, 4, 5]) == []
+    assert ask(drafter, [50, 51, 52], 1)[:1] == [53]

@@ -20,7 +20,7 @@ PROMPT = [1, 2, 3, 4, 5]
 def test_statistics_are_recomputed_from_rounds() -> None:
     rounds = [
         Round(0, 0, 0, 0, 1, 1, 0, 5),
-        Round(4, 3, 2, 3, 3, 3, 0, 5, 64, 7, "a", ("a",)),
+        Round(4, 3, 2, 3, 3, 3, 0, 5, 64, 7, "a", ("a",), ("a", "c")),
         Round(4, 1, 0, 1, 1, 1, 0, 5, 4, 0, "a", ("a",)),
         Round(2, 2, 2, 2, 3, 1, 2, 3, 2, 0, "b", ("b",)),
     ]
@@ -35,6 +35,7 @@ def test_statistics_are_recomputed_from_rounds() -> None:
     assert s.acceptance_at == (2 / 3, 1.0, 0.0)
     assert (s.ttft_s, s.total_s, s.decode_tok_s) == (0.5, 2.0, 5 / 1.5)
     assert s.never_fired == ("c",)
+    assert s.never_asked == ("b",)  # no engine makes such rounds: what fired was asked
     summary = s.summary()
     assert summary["discarded"] == 2
     assert summary["cut_for_time"] == 7

@@ -476,3 +476,21 @@ def test_a_session_leaves_no_trace_in_another() -> None:
     assert drafted_in(engine, "a") == cold
     alone = fake_engine(NgramCache(), FakeProgram(24, 2), scope="request")
     assert [drafted_in(alone, "a") for _ in range(3)] == [cold] * 3
+
+
+def test_an_open_sequence_teaches_nothing_that_was_erased() -> None:
+    saved: list[int] = []
+    drafter = NgramCache(save=lambda counts: saved.append(counts.tokens))
+    secret = [*range(10, 20)] * 3
+    drafter.open(0, secret, "a")
+    drafter.observe(0, outcome(7, 8))
+    drafter.forget("a")
+    assert chain(drafter, [*secret, 7, 8, 10, 11, 12])[:2] == [13, 14]  # its own text serves it
+    drafter.fork(0, 1)
+    for sequence in (0, 1):
+        drafter.close(sequence)
+    assert drafter.pools()["a"].tokens == 6
+    assert saved == [3, 3]
+    drafter.open(2, [10, 11, 12], "a")
+    assert not set(chain(drafter, [10, 11, 12], 2)) - {10, 11, 12}
+    assert {token for _, token, _ in drafter.taught.of(2).rows()} == {11, 12}

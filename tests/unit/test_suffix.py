@@ -268,11 +268,12 @@ def test_a_finished_text_serves_its_scope_alone() -> None:
     drafter.open(0, ENGLISH[:300], "a")
     ask(drafter, ENGLISH[:400])
     drafter.observe(0, outcome(*ENGLISH[400:500]))
+    drafter.observe(0, outcome(*ENGLISH[500:600]))
     drafter.open(1, ENGLISH[100:150], "a")
     assert len(ask(drafter, ENGLISH[100:150], 1)) == 0
     drafter.close(0)
     assert list(ask(drafter, ENGLISH[100:150], 1, 15).tokens) == ENGLISH[150:165]
-    # what was emitted after the last draft is remembered too
+    # what was emitted after the last draft is remembered too, but the last step
     drafter.open(2, ENGLISH[450:470], "a")
     assert list(ask(drafter, ENGLISH[450:470], 2, 15).tokens) == ENGLISH[470:485]
     drafter.open(3, ENGLISH[100:150], "b")
@@ -302,6 +303,7 @@ def test_forget() -> None:
     drafter.forget("a")
     assert len(ask(drafter, ENGLISH[100:150], 1)) == 0
     drafter.observe(1, outcome(*ENGLISH[150:200]))
+    drafter.observe(1, outcome(ENGLISH[200]))
     drafter.close(1)
     # of a sequence that was open, what came later is remembered
     assert drafter.pools()["a"].tokens == 51
@@ -366,3 +368,26 @@ def test_any_text_gets_well_formed_drafts(
             drafter.observe(sequence, Outcome(draft, draft.matched(new), tuple(new), len(draft)))
             tokens += new
         drafter.close(sequence)
+
+
+def test_a_step_before_the_erasure_is_not_remembered() -> None:
+    drafter = Suffix(match=2)
+    drafter.open(0, [1, 2, 3], "a")
+    drafter.observe(0, outcome(4, 5))
+    drafter.forget("a")
+    drafter.observe(0, outcome(6, 7, 8))
+    drafter.observe(0, outcome(9))
+    drafter.close(0)
+    assert drafter.pools()["a"].tokens == 4  # 6, 7, 8 and a mark between texts
+
+
+def test_what_the_limit_cut_off_is_not_remembered() -> None:
+    """A step may verify more than was emitted: the rest never was a part of the text."""
+    drafter = Suffix(match=2)
+    drafter.open(0, [1, 2, 3, 4], "a")
+    ask(drafter, [1, 2, 3, 4])
+    drafter.observe(0, outcome(50, 51, 52, 53))
+    drafter.close(0)
+    drafter.open(1, [50, 51], "a")
+    assert len(ask(drafter, [50, 51], 1)) == 0
+    assert drafter.pools()["a"].tokens == 5

@@ -130,7 +130,7 @@ def test_a_round_that_says_otherwise_is_seen(tmp_path: Path, name: str) -> None:
 SUMMARY_NAMES = [
     *("prompt_tokens", "emitted", "target_passes", "verification_steps", "drafted", "tested"),
     *("accepted", "discarded", "acceptance_rate", "tokens_per_pass", "mean_acceptance_length"),
-    *("acceptance_at", "drafters", "never_fired", "cut_for_time", "rejected_drafts"),
+    *("acceptance_at", "drafters", "never_fired", "never_asked", "cut_for_time", "rejected_drafts"),
     "decode_tok_s",
 ]
 
@@ -140,7 +140,8 @@ def test_a_summary_that_says_otherwise_is_seen(tmp_path: Path, name: str) -> Non
     records = the_trace()
     end = records[-1]
     assert isinstance(end, End)
-    wrong = {"acceptance_at": [0.5], "drafters": ["x"], "never_fired": ["x"]}.get(name, 12345)
+    names = {key: ["x"] for key in ("drafters", "never_fired", "never_asked")}
+    wrong = {"acceptance_at": [0.5], **names}.get(name, 12345)
     for value in (wrong, None):
         tampered = changed(records, -1, summary={**end.summary, name: value})
         if tampered[-1] != end:

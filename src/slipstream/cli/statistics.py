@@ -97,12 +97,11 @@ def statistics_lines(last: Piece, *, drawn: bool) -> list[str]:
     """
     statistics = last.statistics
     assert statistics is not None
-    passes = f"{statistics.target_passes} passes: it proposed nothing"
     lines = [_speed(statistics, last.finish_reason)]
-    if set(statistics.drafters) > set(statistics.never_fired) or statistics.drafted:
+    if any(r.fired for r in statistics.rounds):
         lines.append(_drafts(statistics))
     lines += verification_lines(statistics)
-    lines += [f"{name}: drafter never fired in {passes}" for name in statistics.never_fired]
+    lines += silent_lines(statistics)
     lines += [
         f"drafts not verified: {count} ({reason})"
         for reason, count in statistics.rejected_drafts.items()
@@ -110,6 +109,17 @@ def statistics_lines(last: Piece, *, drawn: bool) -> list[str]:
     if statistics.complete is False:
         lines.append(f"not a complete document: it ended early ({last.finish_reason})")
     return [*lines, f"seed {statistics.seed} (drawn)"] if drawn else lines
+
+
+def silent_lines(s: Statistics) -> list[str]:
+    """The drafters that proposed nothing, and whether that was their own doing."""
+    passes = f"{s.target_passes} passes"
+    told = [reason.partition(" failed: ")[0] for reason in s.rejected_drafts]
+    asked = [name for name in s.never_fired if name not in s.never_asked]
+    parked = [name for name in s.never_asked if name not in told]
+    return [f"{name}: drafter never fired in {passes}: it proposed nothing" for name in asked] + [
+        f"{name}: drafter not asked in {passes}: it was not expected to pay" for name in parked
+    ]
 
 
 INVALID: Final = (

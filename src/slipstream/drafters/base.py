@@ -45,6 +45,7 @@ class Draft:
             the token drawn (else rejection sampling would be biased by what is cut).
         distributions: node -> what it was drawn from given that its earlier siblings were
             rejected, or None = a point mass; empty = all point masses.
+        fault: why there is no draft where the drafter failed; the nodes are then ignored.
     """
 
     tokens: tuple[int, ...] = ()
@@ -52,6 +53,7 @@ class Draft:
     methods: tuple[str, ...] = ()
     probabilities: tuple[float, ...] = ()
     distributions: tuple[Distribution | None, ...] = ()
+    fault: str = ""
 
     @staticmethod
     def chain(
@@ -230,10 +232,14 @@ class Drafter(Protocol):
         """
 
     def process(self, passes: Sequence[TargetPass]) -> None:
-        """Called after every target pass."""
+        """Called after every target pass; if it raises, again with each sequence alone."""
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """One draft (possibly empty) per request; ``n_min`` style rules are the drafter's own."""
+        """One draft (possibly empty) per request; ``n_min`` style rules are the drafter's own.
+
+        If it raises, it is called again with each request alone; a failure that concerns one
+        request is better told by ``Draft.fault``, which costs that draft only.
+        """
 
     def observe(self, sequence: int, outcome: Outcome) -> None:
         """The verdict on this step; also called when nothing was drafted."""

@@ -89,7 +89,8 @@ class Pace:
 class DraftMemory:
     """
     Args:
-        compile: (positions, sequences) -> a program; called at the first draft.
+        compile: (positions, sequences) -> a program; called once, when the first sequence opens, so
+            that no draft is charged with it.
         context: most tokens that the draft model holds of a sequence.
         parallel: most sequences.
         window: most tokens read before a draft.
@@ -128,6 +129,9 @@ class DraftMemory:
 
     @property
     def program(self) -> Program:
+        return self._compiled()
+
+    def _compiled(self) -> Program:
         if self._program is None:
             self._program = self._compile(self._positions, self._parallel)
         return self._program
@@ -137,7 +141,12 @@ class DraftMemory:
         return 0 if self._program is None else self._program.memory.bytes()
 
     def open(self, sequence: int) -> None:
-        """It takes no memory before the first draft."""
+        """Keys and values take no memory before the first draft.
+
+        Raises:
+            SlipstreamError: the draft model cannot be compiled.
+        """
+        self._compiled()
         self.tracks[sequence] = Track()
 
     def close(self, sequence: int) -> None:

@@ -32,7 +32,7 @@ from slipstream.drafters.draft_memory import DraftMemory, Lane, Pace, Row, Track
 from slipstream.drafters.draft_tokens import Rules, drawn, guessed
 from slipstream.drafters.draft_tree import DraftTree
 from slipstream.drafters.resources import DraftModel, Resources
-from slipstream.errors import OptionError, PairingError
+from slipstream.errors import OptionError, PairingError, SlipstreamError
 from slipstream.options import SamplingOptions, SpeculationOptions
 from slipstream.sampling import SamplerState
 
@@ -112,7 +112,14 @@ class _Growing:
         depth = min(drafter.n_max, request.n_max, room)
         self.tree = DraftTree(request.n_max, depth, request.worth)
         self._places: dict[int, _Place] = {}
-        self._put(ROOT, 0, _Place(lane, lane.length, _sampler(request)), row)
+        self._fault = ""
+        self._root(lane, row)
+
+    def _root(self, lane: Lane, row: Row) -> None:
+        try:
+            self._put(ROOT, 0, _Place(lane, lane.length, _sampler(self.request)), row)
+        except SlipstreamError as error:
+            self._fault = str(error)
 
     def _put(self, node: int, depth: int, place: _Place, row: Row) -> None:
         """Let a node's children grow from its logits."""
@@ -129,6 +136,8 @@ class _Growing:
     def ripe(self) -> list[tuple[int, Lane]]:
         """Nodes to read next, each with a lane that ends at its parent."""
         found: list[tuple[int, Lane]] = []
+        if self._fault:
+            return found
         taken: set[int] = set()
         for node in self.tree.ripe(self._drafter.rules.branches):
             place = self._places[self.tree.parent(node)]
@@ -144,12 +153,18 @@ class _Growing:
         return found
 
     def grow(self, node: int, lane: Lane, row: Row) -> None:
+        """A sampler or grammar that fails ends this draft, not those beside it."""
         before = self._places[self.tree.parent(node)].state
-        state = before.fork()
-        state.advance(self.tree.token(node))
-        self._put(node, self.tree.depth(node), _Place(lane, lane.length, state), row)
+        try:
+            state = before.fork()
+            state.advance(self.tree.token(node))
+            self._put(node, self.tree.depth(node), _Place(lane, lane.length, state), row)
+        except SlipstreamError as error:
+            self._fault = str(error)
 
     def draft(self) -> Draft:
+        if self._fault:
+            return Draft(fault=self._fault)
         short = self.tree.deepest() < self._drafter.n_min
         return Draft() if short and not self.request.drawn else self.tree.draft(DraftSimple.name)
 

@@ -17,7 +17,8 @@ first, a follower that the static file has too weighs ``100 * its count there``.
 
 Of the static file only 2-grams are read, as nothing else is asked of it. A draft is counted as text
 once it is accepted, and the tokens of a sequence's last step are not learned, as some of them may
-be cut off. ``forget`` erases what a scope taught, not the user's files.
+be cut off. ``forget`` erases what a scope taught, not the user's files; an open sequence then
+teaches only what comes later.
 """
 
 from __future__ import annotations
@@ -53,20 +54,39 @@ class _Text:
         grams: that end with the last token learned.
         learned: tokens learned.
         unsure: tokens after those, of the last step.
+        first: tokens before this index are not to be taught (they were forgotten).
+        since: counts of the tokens from ``first`` on, ``since_grams`` those that end with the last
+            of them; None where nothing was forgotten.
     """
 
     counts: NgramCounts = field(default_factory=NgramCounts)
     grams: Grams = ()
     learned: int = 0
     unsure: tuple[int, ...] = ()
+    first: int = 0
+    since: NgramCounts | None = None
+    since_grams: Grams = ()
 
     def learn(self, tokens: Sequence[int]) -> None:
         self.grams = self.counts.learn(tokens, self.grams)
+        if self.since is not None:
+            later = tokens[max(self.first - self.learned, 0) :]
+            self.since_grams = self.since.learn(later, self.since_grams)
         self.learned += len(tokens)
         self.unsure = ()
 
     def copy(self) -> _Text:
-        return replace(self, counts=self.counts.copy())
+        since = None if self.since is None else self.since.copy()
+        return replace(self, counts=self.counts.copy(), since=since)
+
+    def forget(self) -> None:
+        """Teach none of the tokens so far; its own drafts may rest on them."""
+        self.first = self.learned + len(self.unsure)
+        self.since, self.since_grams = NgramCounts(), ()
+
+    def lesson(self) -> NgramCounts:
+        """What it teaches."""
+        return self.counts if self.since is None else self.since
 
 
 class NgramCache(BaseDrafter):
@@ -132,10 +152,10 @@ class NgramCache(BaseDrafter):
         text = self._texts.pop(sequence, None)
         if text is None:
             return
-        self.taught.of(sequence).merge(text.counts)
+        self.taught.of(sequence).merge(text.lesson())
         self.taught.close(sequence)
         if self._save is not None:
-            self._save(text.counts)
+            self._save(text.lesson())
 
     def pools(self) -> Mapping[str, Pool]:
         return {
@@ -144,7 +164,8 @@ class NgramCache(BaseDrafter):
         }
 
     def forget(self, scope: str | None) -> None:
-        self.taught.forget(scope)
+        for sequence in self.taught.forget(scope):
+            self._texts[sequence].forget()
 
 
 def create(options: SpeculationOptions, resources: Resources) -> NgramCache:

@@ -10,7 +10,8 @@ intent, the intent is implemented:
 - poor means that under a quarter of the *verified* tokens were accepted (``LOW_ACCEPTANCE``): the
   controller may cut a proposal, and the part it cut says nothing about the table.
 
-There is a table per scope: sequences of one scope share it.
+There is a table per scope: sequences of one scope share it. After ``forget`` an open sequence adds
+only what comes later.
 """
 
 from __future__ import annotations
@@ -37,10 +38,14 @@ class _Cursor:
     Attributes:
         inserted: n-grams inserted, counted from the first token.
         low: poor drafts in a row.
+        length: tokens so far.
+        first: tokens before this index are not to be inserted (they were forgotten).
     """
 
     inserted: int = 0
     low: int = 0
+    length: int = 0
+    first: int = 0
 
 
 class NgramMod(BaseDrafter):
@@ -73,10 +78,12 @@ class NgramMod(BaseDrafter):
 
     def _start_anew(self, sequences: Iterable[int]) -> None:
         for sequence in sequences:
-            self._cursors[sequence].inserted = 0
+            cursor = self._cursors[sequence]
+            cursor.inserted = cursor.first
 
     def _learn(self, sequence: int, tokens: Sequence[int]) -> None:
         cursor = self._cursors[sequence]
+        cursor.length = len(tokens)
         self.tables.of(sequence).insert(tokens[cursor.inserted :])
         cursor.inserted = max(cursor.inserted, len(tokens) - self.n_match)
 
@@ -92,10 +99,11 @@ class NgramMod(BaseDrafter):
         return found if len(found) >= self.n_min else ()
 
     def observe(self, sequence: int, outcome: Outcome) -> None:
+        cursor = self._cursors[sequence]
+        cursor.length += len(outcome.tokens)
         drafted = outcome.drafted_by(self.name)
         if not drafted:
             return
-        cursor = self._cursors[sequence]
         poor = outcome.accepted_by(self.name) < LOW_ACCEPTANCE * drafted
         cursor.low = cursor.low + 1 if poor else 0
         if cursor.low == LOW_ROUNDS:
@@ -117,7 +125,10 @@ class NgramMod(BaseDrafter):
         }
 
     def forget(self, scope: str | None) -> None:
-        self._start_anew(self.tables.forget(scope))
+        sequences = self.tables.forget(scope)
+        for sequence in sequences:
+            self._cursors[sequence].first = self._cursors[sequence].length
+        self._start_anew(sequences)
 
 
 def create(options: SpeculationOptions, resources: Resources) -> NgramMod:

@@ -139,6 +139,7 @@ def _plain(draft: Any) -> Draft:
         (),
         tuple(float(estimate) for estimate in probabilities),
         tuple(map(_plain_distribution, distributions)),
+        str(draft.fault),
     )
 
 

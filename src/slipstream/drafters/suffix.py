@@ -35,7 +35,8 @@ class _Text:
 
     Attributes:
         index: its tokens as far as learnt.
-        late: tokens that came after those.
+        late: tokens that came after those and were emitted.
+        unsure: tokens of the last step, some of which may have been cut off.
         first: tokens before this index are not to be remembered (they were forgotten).
         tree: what was proposed in this step.
     """
@@ -43,6 +44,7 @@ class _Text:
     index: SuffixIndex
     copying: Copying
     late: list[int] = field(default_factory=list)
+    unsure: tuple[int, ...] = ()
     first: int = 0
     tree: DraftTree | None = None
 
@@ -107,7 +109,8 @@ class Suffix(BaseDrafter):
 
     def observe(self, sequence: int, outcome: Outcome) -> None:
         text = self._texts[sequence]
-        text.late += outcome.tokens
+        text.late += text.unsure
+        text.unsure = outcome.tokens
         if text.tree is not None:
             _calibrate(text.tree, outcome.tokens, self._memories.of(sequence).calibration)
             text.tree = None
@@ -117,7 +120,7 @@ class Suffix(BaseDrafter):
         text = self._texts[source]
         index = text.index.copy()
         copying = text.copying.copy(index)
-        self._texts[target] = _Text(index, copying, list(text.late), text.first)
+        self._texts[target] = _Text(index, copying, list(text.late), text.unsure, text.first)
 
     def close(self, sequence: int) -> None:
         text = self._texts.pop(sequence, None)
@@ -136,7 +139,7 @@ class Suffix(BaseDrafter):
     def forget(self, scope: str | None) -> None:
         for sequence in self._memories.forget(scope):
             text = self._texts[sequence]
-            text.first = len(text.index) + len(text.late)
+            text.first = len(text.index) + len(text.late) + len(text.unsure)
             text.copying = Copying(text.index)
             text.tree = None
 
@@ -145,6 +148,7 @@ def _learn(text: _Text, tokens: Sequence[int]) -> None:
     known = len(text.index)
     text.index.extend(tokens[known:])
     text.late.clear()
+    text.unsure = ()
     text.copying.follow(known)
 
 

@@ -296,6 +296,7 @@ class CostController:
         return min(decision.elapsed_s, INTERRUPTED * expected) - plain
 
     def close(self, sequence: int) -> None:
+        self._probing = {probed for probed in self._probing if probed[0] != sequence}
         self.experience.close(sequence)
 
     def forget(self, scope: str | None) -> None:

@@ -24,7 +24,8 @@ from slipstream.graph import Graph
 class Drafting:
     """Passes calls on. A sequence for which a drafter failed goes on without that drafter.
 
-    Every reason is counted in the sequence's ``rejected_drafts``.
+    Every reason is counted in the sequence's ``rejected_drafts``. A call for several sequences that
+    fails is repeated for each alone, so that a failure costs one of them its drafts only.
 
     Args:
         drafters: in order of precedence.
@@ -114,14 +115,19 @@ class Drafting:
     def _ask(
         self, drafter: Drafter, sequences: Sequence[SequenceState], requests: list[DraftRequest]
     ) -> list[Draft]:
-        """A checked draft per sequence; empty where it was malformed."""
+        """A checked draft per sequence; empty where it was malformed or the drafter failed."""
         drafts: list[Draft] = []
-        if sequences:
-            self._call(drafter, sequences, lambda: drafts.extend(drafter.draft(requests)))
+        try:
+            drafts += drafter.draft(requests) if requests else ()
+        except SlipstreamError as error:
+            if len(sequences) > 1:
+                pairs = zip(sequences, requests, strict=True)
+                return [self._ask(drafter, [one], [request])[0] for one, request in pairs]
+            self._lose(drafter, sequences[0], error)
+            return [Draft()]
         if len(drafts) != len(sequences):
             for sequence in sequences:
-                if drafter.name in sequence.drafters:
-                    _count(sequence, "another number of drafts than requests")
+                _count(sequence, f"{drafter.name}: another number of drafts than requests")
             return [Draft() for _ in sequences]
         return [
             self._checked(drafter, sequence, draft)
@@ -151,8 +157,14 @@ class Drafting:
                 self._process(drafter, pairs)
 
     def _process(self, drafter: Drafter, pairs: Sequence[tuple[SequenceState, TargetPass]]) -> None:
-        heard = [target_pass for _, target_pass in pairs]
-        self._call(drafter, [sequence for sequence, _ in pairs], lambda: drafter.process(heard))
+        try:
+            drafter.process([target_pass for _, target_pass in pairs])
+        except SlipstreamError as error:
+            if len(pairs) == 1:
+                self._lose(drafter, pairs[0][0], error)
+                return
+            for pair in pairs:
+                self._process(drafter, [pair])
 
     def observe(
         self,
@@ -170,7 +182,10 @@ class Drafting:
                 self._observe(drafter, sequence, outcome)
 
     def _observe(self, drafter: Drafter, sequence: SequenceState, outcome: Outcome) -> None:
-        self._call(drafter, [sequence], lambda: drafter.observe(sequence.id, outcome))
+        try:
+            drafter.observe(sequence.id, outcome)
+        except SlipstreamError as error:
+            self._lose(drafter, sequence, error)
 
     def close(self, sequence: SequenceState, *, forget: bool = False) -> None:
         """
@@ -209,15 +224,9 @@ class Drafting:
         except SlipstreamError as error:
             _count(sequence, _failure(drafter, error))
 
-    def _call(
-        self, drafter: Drafter, sequences: Sequence[SequenceState], call: Callable[[], None]
-    ) -> None:
-        try:
-            call()
-        except SlipstreamError as error:
-            for sequence in sequences:
-                _count(sequence, _failure(drafter, error))
-                self._close(drafter, sequence)
+    def _lose(self, drafter: Drafter, sequence: SequenceState, error: SlipstreamError) -> None:
+        _count(sequence, _failure(drafter, error))
+        self._close(drafter, sequence)
 
 
 def require_outputs(drafters: Sequence[Drafter], graph: Graph) -> None:

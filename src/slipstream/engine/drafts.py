@@ -11,6 +11,7 @@ from slipstream.constraint import Constraint
 from slipstream.drafters.base import ROOT, Distribution, Draft
 
 MOST_NODES = 1024  # llama.cpp's bound on the length of a draft
+MOST_REASON = 500  # characters of a drafter's own words
 TOLERANCE = 1e-6  # of the sum of a distribution
 
 
@@ -73,6 +74,8 @@ def checked(draft: Draft, vocabulary: int, method: str) -> tuple[Draft, str | No
         vocabulary: number of token ids of the target.
         method: the drafter's name.
     """
+    if draft.fault:
+        return Draft(), f"{method} failed: {str(draft.fault)[:MOST_REASON]}"
     fault = _shape_fault(draft) or _estimate_fault(draft.probabilities)
     if fault is not None:
         return Draft(), fault

@@ -70,6 +70,7 @@ def round_of(
         proposed=share.proposed,
         cut_for_time=share.cut_for_time,
         method=share.draft.method,
+        asked=tuple(p.method for p in share.proposals),
         fired=tuple(p.method for p in share.proposals if len(p.draft)),
         drafted_by=dict(Counter(methods)),
         accepted_by=dict(Counter(methods[node] for node in verdict.path)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 
+from slipstream.drafters.base import GRAMMAR
 from slipstream.verify.base import Verifier
 
 
@@ -26,6 +27,7 @@ class Round:
         cut_for_time: nodes that the controller wanted and the time limit of a pass left out.
         method: the drafters of the verified nodes, joined by commas; ``none`` without a draft.
         fired: the drafters that proposed anything.
+        asked: the drafters that were asked.
         drafted_by, accepted_by: drafter -> its nodes that were verified, and accepted.
         elapsed_s: backend seconds of the pass, shared by all its sequences.
         draft_s: seconds of choosing and asking drafters, shared likewise.
@@ -46,6 +48,7 @@ class Round:
     cut_for_time: int = 0
     method: str = "none"
     fired: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
     drafted_by: dict[str, int] = field(default_factory=dict)
     accepted_by: dict[str, int] = field(default_factory=dict)
     elapsed_s: float = 0.0
@@ -160,9 +163,15 @@ class Statistics:
 
     @property
     def never_fired(self) -> tuple[str, ...]:
-        """Drafters that proposed nothing to this sequence."""
-        fired = {name for r in self.rounds for name in r.fired}
+        """Drafters that proposed nothing to this sequence; a grammar need not dictate anything."""
+        fired = {GRAMMAR}.union(*(r.fired for r in self.rounds))
         return tuple(name for name in self.drafters if name not in fired)
+
+    @property
+    def never_asked(self) -> tuple[str, ...]:
+        """Those of them that were not even asked."""
+        asked = {GRAMMAR}.union(*(r.asked for r in self.rounds))
+        return tuple(name for name in self.drafters if name not in asked)
 
     @property
     def ttft_s(self) -> float | None:
@@ -185,8 +194,8 @@ class Statistics:
         names = (
             "prompt_tokens emitted target_passes verification_steps drafted tested accepted "
             "discarded ttft_s total_s decode_tok_s acceptance_rate tokens_per_pass "
-            "mean_acceptance_length acceptance_at drafters never_fired cut_for_time seed warm "
-            "complete verification lossless seed_exact output_valid"
+            "mean_acceptance_length acceptance_at drafters never_fired never_asked cut_for_time "
+            "seed warm complete verification lossless seed_exact output_valid"
         )
         summary = {name: getattr(self, name) for name in names.split()}
         rounds = [asdict(r) for r in self.rounds]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from slipstream.drafters.base import GRAMMAR
 from slipstream.engine.trace_format import End, RoundRecord
 from slipstream.errors import TraceError
 
@@ -123,6 +124,7 @@ class RequestTally:
     reached: Counter[int] = field(default_factory=Counter)
     accepted_at: Counter[int] = field(default_factory=Counter)
     fired: set[str] = field(default_factory=set)
+    asked: set[str] = field(default_factory=set)
     reasons: Counter[str] = field(default_factory=Counter)
     seconds: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
@@ -138,6 +140,7 @@ class RequestTally:
         self.cut_for_time += record.cut_for_time
         self.reached.update(range(len(record.path) + record.rejected))
         self.accepted_at.update(range(len(record.path)))
+        self.asked.update(asked.method for asked in record.asked)
         self.fired.update(asked.method for asked in record.asked if asked.tokens)
         self.reasons.update(record.reasons)
         if len(self.reasons) > MOST_REASONS:
@@ -187,7 +190,8 @@ class RequestTally:
                 self.accepted_at[depth] / self.reached[depth] for depth in sorted(self.reached)
             ],
             "drafters": list(self.drafters),
-            "never_fired": [name for name in self.drafters if name not in self.fired],
+            "never_fired": self._without(self.fired),
+            "never_asked": self._without(self.asked),
             "cut_for_time": self.cut_for_time,
         }
         if self.prompt_tokens is not None:
@@ -196,6 +200,10 @@ class RequestTally:
             found["rejected_drafts"] = dict(self.reasons + Counter(self.end.reasons))
             found["decode_tok_s"] = _rate(self.emitted, self.end.summary)
         return found
+
+    def _without(self, active: set[str]) -> list[str]:
+        """The drafters that were not active; a grammar need not be."""
+        return [name for name in self.drafters if name not in active and name != GRAMMAR]
 
     def differences(self) -> list[str]:
         """Where the recorded summary is not what the rounds say; empty where there is none."""
