@@ -23,7 +23,15 @@ def test_run_with_a_draft_model(
 ) -> None:
     arguments = ["run", tiny, *backend, "-p", "hello", "-n", "24", "--ignore-eos", "--json"]
     plain = json.loads(slipstream(*arguments).stdout.splitlines()[-1])
-    drafting = ["--spec", "draft-simple", "--draft-model", tiny, "--draft-branches", "1"]
+    drafting = [
+        "--spec",
+        "draft-simple",
+        "--draft-model",
+        tiny,
+        "--draft-branches",
+        "1",
+        "--spec-fixed",
+    ]
     done = slipstream(*arguments, *drafting)
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout.splitlines()[-1])

@@ -37,7 +37,7 @@ def refused(done: subprocess.CompletedProcess[str], *parts: str, code: int = 2) 
         (["run", "MODEL", "a", "b"], "`b`"),
         (["run", "MODEL", "a", "--sepc", "none"], "`--spec`"),
         (["run", "MODEL", "a", "--spec", "ngram-mood"], "`ngram-mod`"),
-        (["run", "MODEL", "a", "--spec", "suffix"], "suffix"),
+        (["run", "MODEL", "a", "--spec", "medusa"], "medusa"),
         (["run", "MODEL", "a", "--spec", "none,ngram-mod"], "`none`"),
         (["run", "MODEL", "a", "--spec", "ngram-mod", "--n-max", "7"], "`--n-max`"),
         (["run", "MODEL", "a", "--backend", "reference", "-t", "7"], "`--threads`"),
