@@ -152,7 +152,7 @@ class CostController:
         self._parked[room.sequence] = f"{before}, {told}" if before else told
 
     def choose(self, rooms: Sequence[Room], held: Held) -> list[Draft]:
-        self._sequences = len(rooms)
+        self._sequences = max(len(rooms), 1)  # a pass may hold a prompt alone
         self._context = sum(room.context + 1 for room in rooms)
         trees = [self._tree(room, made) for room, made in zip(rooms, held, strict=True)]
         chosen = self._drawn(rooms, held)
