@@ -206,18 +206,18 @@ def test_the_engine_keeps_the_distribution() -> None:
 
 
 class PricedProgram(FakeProgram):
-    """A pass takes a second, or another time if it has draft rows; logits perhaps all equal."""
+    """A pass takes 20 ms, or so many times that if it has more rows; logits perhaps all equal."""
 
-    def __init__(self, drafted_s: float, *, flat: bool, vocabulary: int, spread: float) -> None:
+    def __init__(self, times: float, *, flat: bool, vocabulary: int, spread: float) -> None:
         super().__init__(vocabulary, spread=spread)
-        self.drafted_s = drafted_s
+        self.times = times
         self.flat = flat
 
     def logits(self, history: Sequence[int]) -> NDArray[np.float32]:
         return np.zeros(self.graph.vocabulary, np.float32) if self.flat else super().logits(history)
 
     def run(self, step: Step) -> Outputs:
-        seconds = 1.0 if len(step.sequences) == 1 else self.drafted_s
+        seconds = 0.02 if len(step.sequences) == 1 else 0.02 * self.times
         return replace(super().run(step), elapsed_s=seconds)
 
 
@@ -259,18 +259,19 @@ def cost_controlled(
     drafters: Sequence[BaseDrafter], program: PricedProgram, expected: Mapping[Pair, float]
 ) -> float:
     """The p-value of the pair after the first token, each request with a scope of its own."""
-    draws, controller = 1200, CostController(credit=20.0)
+    draws, controller = 800, CostController(credit=20.0)
     engine = fake_engine(
         drafters,
         program,
         verifier=Rejection(),
         controller=controller,
         queue=draws,
+        scope="request",
         primitives=PRIMITIVES,
     )
     run(engine, list(PROMPT[:1]), temperature=1.0, max_tokens=60)  # shows what rows take
     for seed in range(draws):
-        engine.submit(Request(PROMPT, SamplingOptions(temperature=1.0, max_tokens=6, seed=seed)))
+        engine.submit(Request(PROMPT, SamplingOptions(temperature=1.0, max_tokens=5, seed=seed)))
     outputs: dict[int, list[EmittedToken]] = {}
     while engine.busy:
         for event in engine.step():
@@ -285,9 +286,9 @@ def flat_pairs(vocabulary: int) -> dict[Pair, float]:
 
 
 def test_whether_a_drawn_node_is_kept_does_not_depend_on_what_follows() -> None:
-    stated = [(0.95, 0.98, 0.98, 0.98)] * 8 + [(0.95, 0.05)] * 8
-    program = PricedProgram(2.2, flat=True, vocabulary=16, spread=1.0)
-    assert cost_controlled([Unequal(stated)], program, flat_pairs(16)) > LEVEL
+    stated = [(0.5, 0.98, 0.98, 0.98)] * 4 + [(0.5, 0.05)] * 4
+    program = PricedProgram(1.7, flat=True, vocabulary=8, spread=1.0)
+    assert cost_controlled([Unequal(stated)], program, flat_pairs(8)) > LEVEL
 
 
 def test_which_drafter_has_the_step_does_not_depend_on_what_was_drawn() -> None:
@@ -299,7 +300,7 @@ def test_which_drafter_has_the_step_does_not_depend_on_what_was_drawn() -> None:
 def test_a_draft_models_trees_keep_the_distribution_under_the_cost_controller() -> None:
     model = fake_draft_model(FakeProgram(VOCABULARY, spread=3.0))
     drafter = draft_simple(model, VOCABULARY, n_max=4, draft_branches=2, p_min=0.5)
-    program = PricedProgram(1.9, flat=False, vocabulary=VOCABULARY, spread=SPREAD)
+    program = PricedProgram(1.6, flat=False, vocabulary=VOCABULARY, spread=SPREAD)
     options = SamplingOptions(temperature=1.0)
     expected: Counter[Pair] = Counter()
     for token, share in enumerate(chain_probabilities(PROMPT, options)):
