@@ -8,13 +8,17 @@ by chance once in a hundred times. A wrong rule must fail the same test at the s
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec import structs
+from numpy.typing import NDArray
 
+from draft_models import draft_simple, fake_draft_model
 from drafters_for_tests import TestDrafter
 from engines import check_counts, fake_engine, run
 from fake_program import FakeProgram
@@ -38,7 +42,9 @@ from joint_draws import (
     q_of,
     trees,
 )
-from slipstream.drafters.base import Draft, DraftRequest
+from slipstream.backends.base import Outputs, Step
+from slipstream.drafters.base import BaseDrafter, Distribution, Draft, DraftRequest
+from slipstream.engine.cost_controller import CostController
 from slipstream.engine.engine import Engine
 from slipstream.engine.events import EmittedToken
 from slipstream.engine.sequence import Request
@@ -59,7 +65,7 @@ CASES = [
     *(("matching", drafter, "temperature 1") for drafter in DRAFTERS if "chain" in drafter),
     *(("matching", MERGED, options) for options in OPTIONS),
 ]
-TESTS = len(CASES) + 1  # and the one through the engine
+TESTS = len(CASES) + 4  # and those through an engine
 LEVEL = 0.01 / TESTS
 
 
@@ -197,6 +203,110 @@ def test_the_engine_keeps_the_distribution() -> None:
             expected[pair] += share * chance  # type: ignore[assignment]
     assert sum(token.from_draft for tokens in outputs.values() for token in tokens) > DRAWS / 2
     assert p_value(expected, [(t[1].id, t[2].id) for t in outputs.values()]) > LEVEL
+
+
+class PricedProgram(FakeProgram):
+    """A pass takes 20 ms, or so many times that if it has more rows; logits perhaps all equal."""
+
+    def __init__(self, times: float, *, flat: bool, vocabulary: int, spread: float) -> None:
+        super().__init__(vocabulary, spread=spread)
+        self.times = times
+        self.flat = flat
+
+    def logits(self, history: Sequence[int]) -> NDArray[np.float32]:
+        return np.zeros(self.graph.vocabulary, np.float32) if self.flat else super().logits(history)
+
+    def run(self, step: Step) -> Outputs:
+        seconds = 0.02 if len(step.sequences) == 1 else 0.02 * self.times
+        return replace(super().run(step), elapsed_s=seconds)
+
+
+class Unequal(BaseDrafter):
+    """Draws from the target's own distribution; what follows depends on the first token.
+
+    Args:
+        stated: first token -> what it says of the nodes, that one included.
+    """
+
+    name = "draft-test"
+
+    def __init__(self, stated: Sequence[tuple[float, ...]]) -> None:
+        self.random = Random(7)
+        self.stated = stated
+        ids = np.arange(len(stated))
+        self.q = Distribution(ids, np.full(ids.size, 1.0 / ids.size))
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        return [self._draft(request) for request in requests]
+
+    def _draft(self, request: DraftRequest) -> Draft:
+        tokens = [draw(self.q, self.random)]
+        stated = self.stated[tokens[0]][: request.n_max]
+        tokens += [draw(self.q, self.random) for _ in stated[1:]]
+        return Draft.chain(tokens, self.name, stated, [self.q] * len(tokens))
+
+
+class Stubborn(BaseDrafter):
+    """Always proposes token 1."""
+
+    name = "suffix"
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        return [Draft.chain((1,), self.name, (0.5,)) for _ in requests]
+
+
+def cost_controlled(
+    drafters: Sequence[BaseDrafter], program: PricedProgram, expected: Mapping[Pair, float]
+) -> float:
+    """The p-value of the pair after the first token, each request with a scope of its own."""
+    draws, controller = 800, CostController(credit=20.0)
+    engine = fake_engine(
+        drafters,
+        program,
+        verifier=Rejection(),
+        controller=controller,
+        queue=draws,
+        scope="request",
+        primitives=PRIMITIVES,
+    )
+    run(engine, list(PROMPT[:1]), temperature=1.0, max_tokens=60)  # shows what rows take
+    for seed in range(draws):
+        engine.submit(Request(PROMPT, SamplingOptions(temperature=1.0, max_tokens=5, seed=seed)))
+    outputs: dict[int, list[EmittedToken]] = {}
+    while engine.busy:
+        for event in engine.step():
+            outputs.setdefault(event.request, []).extend(event.tokens)
+    assert sum(token.from_draft for tokens in outputs.values() for token in tokens) > draws / 3
+    return p_value(expected, [(t[1].id, t[2].id) for t in outputs.values()])
+
+
+def flat_pairs(vocabulary: int) -> dict[Pair, float]:
+    ids = range(vocabulary)
+    return {(a, b): 1.0 / vocabulary**2 for a in ids for b in ids}
+
+
+def test_whether_a_drawn_node_is_kept_does_not_depend_on_what_follows() -> None:
+    stated = [(0.5, 0.98, 0.98, 0.98)] * 4 + [(0.5, 0.05)] * 4
+    program = PricedProgram(1.7, flat=True, vocabulary=8, spread=1.0)
+    assert cost_controlled([Unequal(stated)], program, flat_pairs(8)) > LEVEL
+
+
+def test_which_drafter_has_the_step_does_not_depend_on_what_was_drawn() -> None:
+    drafters = [Stubborn(), Unequal([(0.5, 0.98, 0.98, 0.98), (0.5,)])]
+    program = PricedProgram(1.1, flat=True, vocabulary=2, spread=1.0)
+    assert cost_controlled(drafters, program, flat_pairs(2)) > LEVEL
+
+
+def test_a_draft_models_trees_keep_the_distribution_under_the_cost_controller() -> None:
+    model = fake_draft_model(FakeProgram(VOCABULARY, spread=3.0))
+    drafter = draft_simple(model, VOCABULARY, n_max=4, draft_branches=2, p_min=0.5)
+    program = PricedProgram(1.6, flat=False, vocabulary=VOCABULARY, spread=SPREAD)
+    options = SamplingOptions(temperature=1.0)
+    expected: Counter[Pair] = Counter()
+    for token, share in enumerate(chain_probabilities(PROMPT, options)):
+        for pair, chance in joint_probabilities(options, [*PROMPT, token]).items():
+            expected[pair] += share * chance  # type: ignore[assignment]
+    assert cost_controlled([drafter], program, expected) > LEVEL
 
 
 def test_counts_hold_under_rejection() -> None:

@@ -139,7 +139,10 @@ class _Growing:
         if self._fault:
             return found
         taken: set[int] = set()
-        for node in self.tree.ripe(self._drafter.rules.branches):
+        # one by one where tokens are drawn: so the rank of a node is settled before its own token
+        # can cost another one its lane
+        width = 1 if self.request.drawn else self._drafter.rules.branches
+        for node in self.tree.ripe(width):
             place = self._places[self.tree.parent(node)]
             lane = place.lane
             if lane.handle in taken or lane.length != place.length:

@@ -31,6 +31,7 @@ class Candidate:
         purse_s: what may be risked.
         parked_s: plain seconds of the tokens since it was last asked.
         probe_due: whether that is long enough, and look-ups are of no use just now.
+        alone: its draft takes the place of those proposed so far, and is not joined with them.
     """
 
     place: int
@@ -41,6 +42,7 @@ class Candidate:
     purse_s: float
     parked_s: float
     probe_due: bool
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,8 @@ class Asking:
     def _rate(self, asked: Sequence[Candidate], nodes: int) -> float:
         values = list(self._held)
         for one in asked:
-            values[one.place] = _better(self._held[one.place], one.chain[:nodes])
+            chain = one.chain[:nodes]
+            values[one.place] = chain if one.alone else _better(self._held[one.place], chain)
         flat = sorted((value for row in values for value in row), reverse=True)
         draft_s = self._held_s + self._drafter.seconds(nodes, self._step_s)
         return best_count(flat, self._seconds, len(values), draft_s)[1]

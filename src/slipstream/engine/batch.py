@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from slipstream.backends.base import Outputs, Step
-from slipstream.drafters.base import ROOT, Draft, TargetPass
+from slipstream.drafters.base import Draft, TargetPass
 from slipstream.engine.controller import Proposal, Room
 from slipstream.engine.sequence import SequenceState
-from slipstream.verify.base import Verdict
 
 NO_ROOM = Room(-1, 0)
 
@@ -51,11 +50,6 @@ class Share:
         if self.prompt_rows:
             return list(range(self.prompt_rows))
         return [0, *(node + 1 for node in accepted)]
-
-    def rejected(self, verdict: Verdict) -> bool:
-        """Whether the walk ended where the draft offered children and none matched."""
-        leaf = verdict.path[-1] if verdict.path else ROOT
-        return verdict.next_token not in self.sequence.ends and leaf in self.draft.parents
 
     def depths(self) -> list[int]:
         depths: list[int] = []

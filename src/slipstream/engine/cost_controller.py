@@ -24,6 +24,7 @@ from slipstream.engine.controller import (
     Room,
 )
 from slipstream.engine.costs import FEW, INTERRUPTED, DraftTimes, PassTimes
+from slipstream.engine.drawn import drawn_proposals, weighable
 from slipstream.engine.experience import Experience, View
 from slipstream.engine.tree import best_count, in_draft_order, union
 
@@ -64,7 +65,10 @@ class CostController:
     def plan(self, method: str, rooms: Sequence[Room], held: Held) -> list[int]:
         if self._drafter(method).dear:
             return self._plan_dear(method, rooms, held)
-        return [self._plan_cheap(method, room) for room in rooms]
+        return [
+            0 if self._settled(room, made)[1] else self._plan_cheap(method, room)
+            for room, made in zip(rooms, held, strict=True)
+        ]
 
     def _drafter(self, method: str) -> DraftTimes:
         found = self._drafters.get(method)
@@ -96,7 +100,11 @@ class CostController:
         return min(room.nodes, MOST_NODES)
 
     def _plan_dear(self, method: str, rooms: Sequence[Room], held: Held) -> list[int]:
-        open_rooms = [place for place, room in enumerate(rooms) if room.nodes > 0]
+        open_rooms = [
+            place
+            for place, (room, made) in enumerate(zip(rooms, held, strict=True))
+            if room.nodes > 0 and not self._settled(room, made)[1]
+        ]
         if not open_rooms or not self.times.known:
             return [0] * len(rooms)
         trees = [self._tree(room, made) for room, made in zip(rooms, held, strict=True)]
@@ -129,6 +137,7 @@ class CostController:
             purse_s=self._purse_s(view, room),
             parked_s=parked * self._plain_s(),
             probe_due=parked >= foresight.backoff and view.uncovered > 0,
+            alone=room.drawn,
         )
 
     def _note(self, method: str, room: Room, ask: Ask) -> None:
@@ -143,42 +152,92 @@ class CostController:
         self._parked[room.sequence] = f"{before}, {told}" if before else told
 
     def choose(self, rooms: Sequence[Room], held: Held) -> list[Draft]:
-        self._sequences = len(rooms)
+        self._sequences = max(len(rooms), 1)  # a pass may hold a prompt alone
         self._context = sum(room.context + 1 for room in rooms)
         trees = [self._tree(room, made) for room, made in zip(rooms, held, strict=True)]
+        chosen = self._drawn(rooms, held)
         ranked = sorted(
             (-value, place, node)
             for place, (_, values) in enumerate(trees)
             for node, value in enumerate(values)
-            if value > 0.0
+            if value > 0.0 and not len(chosen[place])
         )
         kept: list[list[int]] = [[] for _ in rooms]
-        count = self._worth([-value for value, _, _ in ranked], rooms, held)
+        count = self._worth([-value for value, _, _ in ranked], rooms, held, chosen)
         for _, place, node in ranked[:count]:
             kept[place].append(node)
+        for place, nodes in enumerate(kept):
+            if nodes:
+                chosen[place] = trees[place][0].kept(nodes)
         self._reasons = {
-            room.sequence: "" if nodes else self._reason(room, made, len(tree))
-            for room, nodes, made, (tree, _) in zip(rooms, kept, held, trees, strict=True)
+            room.sequence: "" if len(draft) else self._reason(room, made, len(tree))
+            for room, draft, made, (tree, _) in zip(rooms, chosen, held, trees, strict=True)
         }
         self._parked.clear()
         self._trees.clear()
-        return [
-            tree.kept(nodes) if nodes else Draft()
-            for (tree, _), nodes in zip(trees, kept, strict=True)
-        ]
+        return chosen
 
-    def _worth(self, values: list[float], rooms: Sequence[Room], held: Held) -> int:
-        """How many of the nodes, the best first."""
-        if not values or not self.times.known:
+    def _drawn(self, rooms: Sequence[Room], held: Held) -> list[Draft]:
+        """What is settled of drawn drafts, before other rows are weighed; see ``drawn``."""
+        left = self._most_rows(rooms)
+        chosen: list[Draft] = []
+        for room, made in zip(rooms, held, strict=True):
+            draft, count = self._settled(room, made)
+            chosen.append(draft.cut(min(count, left)))
+            left -= len(chosen[-1])
+        return chosen
+
+    def _settled(self, room: Room, made: tuple[Proposal, ...]) -> tuple[Draft, int]:
+        """The first drawn draft of which anything is worth verifying, and how many nodes of it.
+
+        Of a drafter that runs a model that is what it was asked for: ``plan`` has weighed it.
+        """
+        for proposal in drawn_proposals(room, made):
+            most = min(proposal.cap, room.nodes, MOST_NODES)
+            if not self._drafter(proposal.method).dear:
+                most = min(most, self._foreseen(proposal.method, room))
+            if most > 0 and self.times.known:
+                return proposal.draft, most
+        return Draft(), 0
+
+    def _foreseen(self, method: str, room: Room) -> int:
+        """Nodes of a draft not yet made that pay, were its sequence alone."""
+        view = self.experience.of(room)
+        most = min(room.nodes, MOST_WEIGHED)
+        if not self.times.known or most <= 0:
             return 0
-        n, draft_s = len(rooms), self._steady_s(held)
-        more = min(len(values), MOST_ROWS, rooms[0].affordable)
-        more = min(more, max(GROWTH * self.times.most, n + FIRST_ROWS) - n)
-        seconds = self.times.table(n, more, self._context)
-        count, rate = best_count(values, seconds, n, draft_s)
-        if rate <= MARGIN * n / (seconds[0] + draft_s):
+        chain = view.foresight(method).chain(most, self._caution(view, room))
+        seconds = self.times.table(1, most, room.context + 1)
+        count, rate = best_count(chain, seconds, 1.0, 0.0)
+        return count if rate > MARGIN / seconds[0] else 0
+
+    def _most_rows(self, rooms: Sequence[Room]) -> int:
+        """Of draft nodes in this pass."""
+        if not rooms or not self.times.known:
+            return 0
+        n = len(rooms)
+        grown = max(GROWTH * self.times.most, n + FIRST_ROWS) - n
+        return max(min(MOST_ROWS, rooms[0].affordable, grown), 0)
+
+    def _worth(
+        self, values: list[float], rooms: Sequence[Room], held: Held, settled: Sequence[Draft]
+    ) -> int:
+        """How many of the nodes, the best first, beside those that are settled."""
+        taken = sum(map(len, settled))
+        more = min(len(values), self._most_rows(rooms) - taken)
+        if more <= 0:
+            return 0
+        rows, draft_s = len(rooms) + taken, self._steady_s(held)
+        tokens = len(rooms) + sum(
+            sum(self._values(room, draft))
+            for room, draft in zip(rooms, settled, strict=True)
+            if len(draft)
+        )
+        seconds = self.times.table(rows, more, self._context)
+        count, rate = best_count(values, seconds, tokens, draft_s)
+        if rate <= MARGIN * tokens / (seconds[0] + draft_s):
             count = 0
-        return count + self._trial(values, count, rate, seconds, rooms)
+        return count + self._trial(values, count, rate, seconds, rooms, rows)
 
     def _trial(
         self,
@@ -187,10 +246,11 @@ class CostController:
         rate: float,
         seconds: Sequence[float],
         rooms: Sequence[Room],
+        rows: int,
     ) -> int:
         """Nodes more, to see what an untried number of rows takes, where that can be afforded."""
-        knot = self.times.untried(len(rooms) + count)
-        more = 0 if knot is None else knot - len(rooms) - count
+        knot = self.times.untried(rows + count)
+        more = 0 if knot is None else knot - rows - count
         if not 0 < more < len(seconds) - count:
             return 0
         tokens = sum(values[count : count + more])
@@ -217,24 +277,26 @@ class CostController:
         return known[1]
 
     def _merged(self, room: Room, made: tuple[Proposal, ...]) -> tuple[Draft, list[float]]:
-        drafts = [proposal.draft for proposal in made if len(proposal.draft)]
+        drafts = weighable(room, made)
         if not drafts or room.nodes <= 0:
             return Draft(), []
-        view = self.experience.of(room)
-        caution = self._caution(view, room)
-        values = [
-            view.foresight(draft.methods[0]).paths(draft, room.nodes, caution) for draft in drafts
-        ]
+        values = [self._values(room, draft) for draft in drafts]
         if room.drawn:
             best = max(range(len(drafts)), key=lambda place: sum(values[place]))
             return drafts[best], in_draft_order(drafts[best], values[best])
         return (drafts[0], values[0]) if len(drafts) == 1 else union(drafts, values)
+
+    def _values(self, room: Room, draft: Draft) -> list[float]:
+        view = self.experience.of(room)
+        caution = self._caution(view, room)
+        return view.foresight(draft.methods[0]).paths(draft, room.nodes, caution)
 
     def _reason(self, room: Room, made: tuple[Proposal, ...], nodes: int) -> str:
         if room.nodes <= 0:
             return "limit reached"
         if not self.times.known:
             return "first pass"
+        nodes += sum(len(proposal.draft) for proposal in drawn_proposals(room, made))
         reason = "no gain" if nodes else "nothing proposed" if made else ""
         parked = self._parked.get(room.sequence, "")
         return f"{reason}; {parked}" if reason and parked else reason or parked

@@ -95,7 +95,7 @@ def in_draft_order(draft: Draft, values: Sequence[float]) -> list[float]:
 
 
 def best_count(
-    values: Sequence[float], seconds: Sequence[float], sequences: int, draft_s: float
+    values: Sequence[float], seconds: Sequence[float], tokens: float, draft_s: float
 ) -> tuple[int, float]:
     """How many nodes give the most tokens per second, and the best rate.
 
@@ -106,10 +106,9 @@ def best_count(
     Args:
         values: P(path accepted) of the candidates, falling.
         seconds: of the pass with 0, 1, 2, .. of them, at least as many as fit.
-        sequences: of the pass; each emits a token without any of them.
+        tokens: expected without any of them: one for each sequence of the pass, and more.
         draft_s: already spent on drafting in this step.
     """
-    tokens = float(sequences)
     plain = best = tokens / (seconds[0] + draft_s)
     steps = [(0, plain)]  # counts that are better than all before
     for count, (value, elapsed) in enumerate(zip(values, seconds[1:], strict=False), 1):

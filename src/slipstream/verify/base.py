@@ -21,11 +21,14 @@ class Verdict:
         path: accepted draft nodes from the root.
         sampled: one entry per token to emit: the accepted tokens, then the next token.
         tested: children examined on the walk (a chain: min(accepted + 1, drafted)).
+        examined_leaf: whether the last node of the path (or the root) had children that were
+            examined, none of which was accepted.
     """
 
     path: tuple[int, ...]
     sampled: tuple[Sampled, ...]
     tested: int
+    examined_leaf: bool = False
 
     @property
     def next_token(self) -> int:

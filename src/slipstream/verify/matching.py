@@ -40,7 +40,7 @@ class Matching:
             nodes = [] if drawn.token in ends else children.get(node, [])
             tokens = [draft.tokens[child] for child in nodes]
             if drawn.token not in tokens:
-                return Verdict(tuple(path), tuple(sampled), tested + len(tokens))
+                return Verdict(tuple(path), tuple(sampled), tested + len(tokens), bool(tokens))
             rank = tokens.index(drawn.token)
             tested += rank + 1
             node = nodes[rank]

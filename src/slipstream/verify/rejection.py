@@ -150,7 +150,7 @@ class Rejection:
             sampled.append(drawn)
             state.advance(drawn.token)
             if child is None or drawn.token in ends:
-                return Verdict(tuple(path), tuple(sampled), tested)
+                return Verdict(tuple(path), tuple(sampled), tested, bool(nodes))
             path.append(child)
             node = child
 

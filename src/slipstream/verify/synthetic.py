@@ -49,7 +49,7 @@ class Synthetic:
             if not accepted:
                 sampled.append(state.sample(row))
                 state.advance(sampled[-1].token)
-                return Verdict(tuple(path), tuple(sampled), tested)
+                return Verdict(tuple(path), tuple(sampled), tested, bool(nodes))
             node = nodes[0]
             path.append(node)
             check_finite(row)
