@@ -64,7 +64,7 @@ def test_speculation_per_model_and_per_call(make: MakeModel) -> None:
 
 
 def test_forgetting_makes_drafters_cold(make: MakeModel) -> None:
-    model = make(spec=("ngram-mod",), ngram_mod_n_match=3, ngram_mod_n_min=1)
+    model = make(spec=("ngram-mod",), ngram_mod_n_match=3, ngram_mod_n_min=1, fixed=True)
     cold, warm = (model.complete("abcd", max_tokens=30) for _ in range(2))
     model.forget()
     again = model.complete("abcd", max_tokens=30)
