@@ -13,7 +13,14 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "slipstream"
 # Lowest first. A layer is one or more top-level modules or packages of slipstream.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
-    ("acceptance_rates", "plugin_names", "option_fields", "options", "keywords"),
+    (
+        "acceptance_rates",
+        "plugin_names",
+        "option_fields",
+        "speculation_options",
+        "options",
+        "keywords",
+    ),
     ("_native",),
     ("quants",),
     ("_gguf_header", "_gguf_metadata", "gguf"),

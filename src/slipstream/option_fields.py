@@ -183,3 +183,8 @@ def _choices(annotation: Any) -> tuple[str, ...]:
     if get_origin(annotation) is tuple:
         return _choices(get_args(annotation)[0])
     return ()
+
+
+def option(help_text: str, *aliases: str, **bounds: Any) -> Meta:
+    """The help, aliases and bounds of a field."""
+    return Meta(description=help_text, extra={"aliases": aliases}, **bounds)
