@@ -43,6 +43,7 @@ class Source:
         present: positions at which it proposes anything.
         second: P(its second choice is right); above 0 it proposes trees, the likeliest nodes first.
         most: nodes of a proposal.
+        heeds: whether it stops where by its own claim a further token is not worth its time.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Source:
     second: float = 0.0
     most: int = 48
     seed: int = 1
+    heeds: bool = False
     _drawn: dict[tuple[int, int], float] = field(default_factory=dict)
     _read: dict[int, int] = field(default_factory=dict)
 
@@ -66,9 +68,11 @@ class Source:
         first = self.acceptance(position)
         return 0 if self._drawn[key] < first else 1 if self._drawn[key] < first + self.second else 2
 
-    def propose(self, sequence: int, position: int, cap: int) -> Draft:
+    def propose(self, sequence: int, position: int, cap: int, worth: float = 0.0) -> Draft:
         """Below a wrong node everything is wrong."""
         nodes = min(self.most, cap) if self.present(position) else 0
+        if self.claimed and self.heeds:
+            nodes = min(nodes, self._worthwhile(self.claimed, position, worth))
         if self.second:
             return self._tree(sequence, position, nodes)
         tokens, wrong = [], False
@@ -77,6 +81,13 @@ class Source:
             tokens.append(at + (WRONG if wrong else 0))
         claims = [self.claimed(position + i) for i in range(nodes)] if self.claimed else []
         return Draft.chain(tokens, self.name, claims)
+
+    def _worthwhile(self, claimed: Acceptance, position: int, worth: float) -> int:
+        score, nodes = 1.0, 0
+        while nodes < self.most and (not nodes or score >= worth):
+            score *= claimed(position + nodes)
+            nodes += 1
+        return nodes
 
     def _tree(self, sequence: int, position: int, nodes: int) -> Draft:
         tokens: list[int] = []
@@ -192,11 +203,12 @@ class World:
         for source in self.sources:
             caps = controller.plan(source.name, rooms, held)
             asked = [place for place, cap in enumerate(caps) if cap > 0]
+            worth = controller.worth(source.name) if asked else 0.0
             drafts, elapsed = {}, 0.0
             for place in asked:
                 room = rooms[place]
                 at = room.context + 1
-                drafts[place] = source.propose(room.sequence, at, caps[place])
+                drafts[place] = source.propose(room.sequence, at, caps[place], worth)
                 nodes = len(drafts[place])
                 cost = source.seconds(room.sequence, at, nodes)
                 elapsed = max(elapsed, cost) if source.node_s else elapsed + cost
@@ -242,6 +254,10 @@ class FixedLength:
     """Verifies drafts of one length: the policy that an oracle would fix beforehand."""
 
     length: int
+
+    def worth(self, method: str) -> float:
+        del method
+        return 0.0
 
     def plan(
         self, method: str, rooms: Sequence[Room], held: Sequence[tuple[Proposal, ...]]

@@ -36,6 +36,9 @@ METHODS: tuple[str, ...] = Method.__args__  # type: ignore[attr-defined]
 # One of METHODS, or of an installed package; ``SpeculationOptions`` checks it.
 MethodName = Annotated[str, Meta(max_length=64, extra={"choices": METHODS})]
 
+LONGEST, LONGEST_FIXED = 8, 3
+"""Tokens that a draft model drafts at most: where the controller cuts drafts, and llama.cpp's."""
+
 # How far what drafters learn from a text reaches (docs/decisions/0007-drafting-contracts.md).
 DraftScope = Literal["request", "session", "all"]
 
@@ -112,9 +115,19 @@ class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):
             "spec_draft_scope",
         ),
     ] = "session"
-    n_max: Annotated[
-        int, option("most tokens a draft model drafts", "spec_draft_n_max", ge=0, le=1024)
-    ] = 3
+    n_max: (
+        Annotated[
+            int,
+            option(
+                f"most tokens a draft model drafts; unset = {LONGEST}, "
+                f"or {LONGEST_FIXED} with --spec-fixed",
+                "spec_draft_n_max",
+                ge=0,
+                le=1024,
+            ),
+        ]
+        | None
+    ) = None
     n_min: Annotated[
         int,
         option("shorter proposals of a draft model are dropped", "spec_draft_n_min", ge=0, le=1024),
@@ -235,10 +248,18 @@ class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):
                 f"`{','.join(self.type)}`",
                 "Leave out `none`, or leave out the others.",
             )
-        _require_order(self, "n_min", "n_max")
+        if self.n_max is not None:
+            _require_order(self, "n_min", "n_max")
         _require_order(self, "ngram_mod_n_min", "ngram_mod_n_max")
         if self.type != ("none",):
             pretended(self.synth_rates, self.synth_len, longest_draft(self))
+
+    @property
+    def longest(self) -> int:
+        """Most tokens that a draft model drafts: llama.cpp's default where nothing cuts a draft."""
+        if self.n_max is not None:
+            return self.n_max
+        return max(LONGEST_FIXED if self.fixed else LONGEST, self.n_min)
 
 
 def _require_methods(names: tuple[str, ...]) -> None:
@@ -273,8 +294,8 @@ def longest_draft(options: SpeculationOptions) -> int:
         "suffix": options.suffix_n_max,
     }
     if "auto" in options.type:
-        return max(*own.values(), options.n_max)
-    return max(own.get(method, options.n_max) for method in options.type)
+        return max(*own.values(), options.longest)
+    return max(own.get(method, options.longest) for method in options.type)
 
 
 def require_used(

@@ -19,6 +19,8 @@ from controller_worlds import (
     World,
     oracle,
 )
+from slipstream.drafters.base import Draft
+from slipstream.engine.asking import heeds
 from slipstream.engine.controller import Decision, Room, replay
 from slipstream.engine.controllers import LONE_CREDIT
 from slipstream.engine.cost_controller import CostController
@@ -138,6 +140,29 @@ def test_a_parked_drafter_is_watched_without_rows() -> None:
     assert not any(len(d.verified) for d in early)
     assert sum(map(bool, (d.verified for d in late))) > 0.8 * len(late)
     assert all(d.proposals for d in early)
+
+
+def test_a_draft_model_that_knows_when_to_stop_is_let_go_on() -> None:
+    def sure(position: int) -> float:
+        return 0.98 if position % 12 < 8 else 0.5
+
+    def made(heeds: bool) -> Run:
+        source = Source("draft-simple", sure, sure, 0.002, 0.012, 0.002, heeds=heeds)
+        return World(AVX2, [source]).run(CostController(LONE_CREDIT), 1000)
+
+    heeding, stubborn = made(True), made(False)
+    assert heeding.speed_up > 1.05 * stubborn.speed_up
+    lengths = {len(p.draft) for d in heeding.decisions for p in d.proposals}
+    assert 1 in lengths
+    assert max(lengths) > 4
+    assert max(len(p.draft) for d in stubborn.decisions for p in d.proposals) <= 8
+
+
+def test_who_heeds_what_a_further_token_is_worth() -> None:
+    told = Draft((1, 2, 3), (-1, 0, 1), ("m",) * 3, (0.9, 0.8, 0.1))
+    assert heeds(told, 0.72)
+    assert not heeds(told, 0.73)
+    assert not heeds(Draft.chain([1, 2], "m"), 0.0)
 
 
 def test_a_draft_model_is_left_out_where_a_cheap_draft_is_good() -> None:

@@ -62,7 +62,10 @@ def test_defaults_are_exactness_first() -> None:
 
 def test_defaults_of_llama_cpp_are_kept() -> None:
     speculation = SpeculationOptions()
-    assert (speculation.n_max, speculation.n_min, speculation.p_min) == (3, 0, 0.0)
+    assert (speculation.n_max, speculation.n_min, speculation.p_min) == (None, 0, 0.0)
+    assert SpeculationOptions(fixed=True).longest == 3
+    assert (speculation.longest, SpeculationOptions(n_max=5).longest) == (8, 5)
+    assert SpeculationOptions(n_min=9).longest == 9
     assert speculation.ngram_mod_n_match == 24
     assert (speculation.ngram_mod_n_min, speculation.ngram_mod_n_max) == (48, 64)
     assert (speculation.ngram_simple_size_n, speculation.ngram_simple_size_m) == (12, 48)

@@ -217,12 +217,12 @@ def create(options: SpeculationOptions, resources: Resources) -> DraftSimple | U
         context=_context(options, resources, model),
         parallel=resources.parallel,
         window=options.draft_window,
-        depth=options.n_max,
+        depth=options.longest,
         lanes=1 if branches == 1 else 2 * branches,
         ids=model.vocabulary if model.vocabulary < resources.vocabulary else None,
         pace=Pace(resources.step_rows, resources.step_time_limit_s),
     )
-    return DraftSimple(memory, rules, options.n_max, options.n_min)
+    return DraftSimple(memory, rules, options.longest, options.n_min)
 
 
 def _context(options: SpeculationOptions, resources: Resources, model: DraftModel) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from slipstream.drafters.base import Draft
 from slipstream.engine.costs import DraftTimes, PassTimes
 from slipstream.engine.tree import best_count
 
@@ -81,8 +82,11 @@ class Asking:
         flat = sorted((value for values in held for value in values), reverse=True)
         self._base = best_count(flat, self._seconds, len(held), held_s)[1]
 
-    def decide(self, candidates: Sequence[Candidate]) -> list[Ask]:
-        """An answer per candidate; of several, those with the best prospects go together."""
+    def decide(self, candidates: Sequence[Candidate]) -> tuple[list[Ask], float]:
+        """An answer per candidate, and the tokens per second that they promise.
+
+        Of several candidates those with the best prospects are asked together.
+        """
         order = sorted(candidates, key=lambda one: -one.chain[0])
         reading = any(self._drafter.catch_up(one.pending, self._step_s) for one in order)
         chosen, nodes, rate = 0, 0, self._base * (MARGIN if reading else 1.0)
@@ -91,10 +95,11 @@ class Asking:
             if found > rate:
                 chosen, nodes, rate = count, length, found
         asked = {one.place for one in order[:chosen]}
-        return [
+        answers = [
             self._granted(one, nodes, rate, chosen) if one.place in asked else self._probe(one)
             for one in candidates
         ]
+        return answers, rate
 
     def _best_length(self, asked: Sequence[Candidate]) -> tuple[int, float]:
         """Nodes and their rate; two lengths in a row that are worse end the search."""
@@ -142,6 +147,16 @@ class Asking:
         if 2.0 * price > one.purse_s:
             return Ask(reason="parked: budget")
         return Ask(min(PROBE, len(one.chain)), probe=True)
+
+
+def heeds(draft: Draft, worth: float) -> bool:
+    """Whether a drafter went on only behind nodes that by its own word were worth it."""
+    if not draft.probabilities:
+        return False
+    scores: list[float] = []
+    for probability, parent in zip(draft.probabilities, draft.parents, strict=True):
+        scores.append(probability * (scores[parent] if parent >= 0 else 1.0))
+    return all(scores[parent] >= worth for parent in draft.parents if parent >= 0)
 
 
 def _counts(candidates: int) -> Sequence[int]:

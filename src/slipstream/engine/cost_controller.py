@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slipstream.drafters.base import Draft
-from slipstream.engine.asking import ENOUGH, LENGTHS, Ask, Asking, Candidate
+from slipstream.engine.asking import ENOUGH, LENGTHS, Ask, Asking, Candidate, heeds
 from slipstream.engine.controller import (
     Decision,
     Held,
@@ -36,6 +36,8 @@ GROWTH = 2  # the rows of the largest pass so far, for a first guess at their pr
 HOPE = 0.4  # of the expected price: what rows must be worth to be tried
 TRIALS = 3.0  # times that the price of trying more rows must be in the purse
 MOST_WORTH = 0.9
+FOLLOWS = 0.85
+MOST_ASKED = 16  # nodes of a draft model that stops by itself where nothing more is worth it
 MARGIN = 1.01  # least gain in speed for which rows are spent
 CREDIT = 0.003  # of the plain time to come
 CREDIT_TOKENS = 512  # most tokens to come that are counted on
@@ -60,6 +62,9 @@ class CostController:
         self._probing: set[tuple[int, str]] = set()
         self._parked: dict[int, str] = {}
         self._reasons: dict[int, str] = {}
+        self._rates: dict[str, float] = {}  # tokens per second that asking a drafter promises
+        self._worths: dict[str, float] = {}
+        self._heeding: set[str] = set()  # drafters whose last draft stopped at what was worth it
         self._trees: dict[int, tuple[tuple[Proposal, ...], tuple[Draft, list[float]]]] = {}
 
     def plan(self, method: str, rooms: Sequence[Room], held: Held) -> list[int]:
@@ -77,13 +82,18 @@ class CostController:
         return found
 
     def worth(self, method: str) -> float:
-        """A node's time in the drafter and as a row, in tokens that plain decoding gives in it."""
+        """A node's time in the drafter and as a row, in tokens that decoding gives in it so far.
+
+        The token that follows is right with about ``FOLLOWS`` where its path is.
+        """
         drafter = self._drafter(method)
         if not drafter.dear or not self.times.known:
             return 0.0
         node_s = drafter.seconds(1, self.times.level) - drafter.seconds(0, self.times.level)
-        row_s = self.times.seconds(2) - self.times.seconds(1)
-        return min((node_s + row_s) / self.times.level, MOST_WORTH)
+        row_s = self.times.seconds(3) - self.times.seconds(2)
+        rate = max(self._rates.get(method, 0.0), 1.0 / self.times.level)
+        worth = self._worths[method] = min((node_s + row_s) * rate / FOLLOWS, MOST_WORTH)
+        return worth
 
     def _plan_cheap(self, method: str, room: Room) -> int:
         """Asked even where nothing will be verified, to learn how it does; seldom if in debt."""
@@ -113,10 +123,17 @@ class CostController:
         asking = Asking(self.times, self._drafter(method), values, self._steady_s(held), context)
         candidates = [self._candidate(method, place, rooms[place]) for place in open_rooms]
         caps = [0] * len(rooms)
-        for one, ask in zip(candidates, asking.decide(candidates), strict=True):
-            caps[one.place] = ask.nodes
+        answers, self._rates[method] = asking.decide(candidates)
+        for one, ask in zip(candidates, answers, strict=True):
+            caps[one.place] = self._cap(method, rooms[one.place], ask)
             self._note(method, rooms[one.place], ask)
         return caps
+
+    def _cap(self, method: str, room: Room, ask: Ask) -> int:
+        """A drafter that stops where nothing is worth it may go on while it is sure."""
+        if not ask.nodes or ask.probe or room.drawn or method not in self._heeding:
+            return ask.nodes
+        return min(MOST_ASKED, room.nodes)
 
     def _candidate(self, method: str, place: int, room: Room) -> Candidate:
         view = self.experience.of(room)
@@ -266,7 +283,8 @@ class CostController:
         nodes: dict[str, int] = {}
         for made in held:
             for proposal in made:
-                nodes[proposal.method] = max(nodes.get(proposal.method, 0), len(proposal.draft))
+                count = self._drafter(proposal.method).passes(proposal.draft)
+                nodes[proposal.method] = max(nodes.get(proposal.method, 0), count)
         return sum(self._drafter(name).seconds(count, step_s) for name, count in nodes.items())
 
     def _tree(self, room: Room, made: tuple[Proposal, ...]) -> tuple[Draft, list[float]]:
@@ -336,8 +354,10 @@ class CostController:
         for proposal in decision.proposals:
             pending = decision.room.context + 1 - view.foresight(proposal.method).heard
             drafter = self._drafter(proposal.method)
-            nodes = len(proposal.draft)
-            told = drafter.observe(nodes, pending, proposal.elapsed_s, step_s)
+            passes = drafter.passes(proposal.draft)
+            if passes:
+                self._watch(proposal, passes)
+            told = drafter.observe(passes, pending, proposal.elapsed_s, step_s)
             ledger.draft_s += told / proposal.shared
             spent += proposal.elapsed_s
         around = min(max(decision.draft_s - spent, 0.0), BOOKKEEPING_S)
@@ -348,6 +368,13 @@ class CostController:
         extra = decision.rows - decision.prompt_rows - self._sequences
         if decision.drafted and extra > 0:
             ledger.rows_s += self._rows_s(decision) * decision.drafted / extra
+
+    def _watch(self, proposal: Proposal, passes: int) -> None:
+        """Whether it stops by itself, and never goes on where it doubts."""
+        if not heeds(proposal.draft, self._worths.get(proposal.method, 0.0)):
+            self._heeding.discard(proposal.method)
+        elif passes < proposal.cap:
+            self._heeding.add(proposal.method)
 
     def _rows_s(self, decision: Decision) -> float:
         """What all draft rows of the pass took."""

@@ -7,6 +7,7 @@ from collections import deque
 from statistics import median
 
 from slipstream.drafters import runs_a_model
+from slipstream.drafters.base import Draft
 
 KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 # Seconds beyond those of one row, in one-row times: qwen2.5-coder-1.5b on two AVX2 cores
@@ -181,7 +182,10 @@ INTERRUPTED = 2.0
 
 
 class DraftTimes:
-    """Seconds of one drafter's call = call + node x nodes + catch-up x pending tokens.
+    """Seconds of one drafter's call = call + node x passes + catch-up x pending tokens.
+
+    A drafter that runs a model makes a pass per token of its longest path: alternatives beside it
+    come from the same logits.
 
     Args:
         method: its name, which gives the prior.
@@ -197,11 +201,15 @@ class DraftTimes:
     def _prior(self, step_s: float) -> tuple[float, float]:
         return (DEAR_CALL * step_s, DEAR_NODE * step_s) if self.dear else (CHEAP_CALL_S, 0.0)
 
+    def passes(self, draft: Draft) -> int:
+        """Of the drafter's model, one after the other; 0 where it runs none."""
+        return 1 + max(draft.depths(), default=-1) if self.dear else 0
+
     def seconds(self, nodes: int, step_s: float) -> float:
         """Of a call with nothing to catch up.
 
         Args:
-            nodes: it returns.
+            nodes: on the longest path that it returns.
             step_s: of a one-row pass of the target, for the prior.
         """
         call, node = self._line or self._prior(step_s)

@@ -100,7 +100,7 @@ class View:
         doubled = min(2 * foresight.backoff, 1024)
         foresight.backoff = doubled if foresight.method in probing else 32
         shared = foresight.shared
-        if 0 < returned < cap:
+        if 0 < returned < cap and not runs_a_model(foresight.method):  # one stops where it doubts
             shared.reach = max(shared.reach or 0, returned)
 
     def _count(self, decision: Decision) -> None:
