@@ -142,13 +142,14 @@ def test_a_parked_drafter_is_watched_without_rows() -> None:
     assert all(d.proposals for d in early)
 
 
-def test_a_draft_model_that_knows_when_to_stop_is_let_go_on() -> None:
+@pytest.mark.parametrize("curve", ["avx2", "vnni"])
+def test_a_draft_model_that_knows_when_to_stop_is_let_go_on(curve: str) -> None:
     def sure(position: int) -> float:
         return 0.98 if position % 12 < 8 else 0.5
 
     def made(heeds: bool) -> Run:
         source = Source("draft-simple", sure, sure, 0.002, 0.012, 0.002, heeds=heeds)
-        return World(AVX2, [source]).run(CostController(LONE_CREDIT), 1000)
+        return World(CURVES[curve], [source]).run(CostController(LONE_CREDIT), 1000)
 
     heeding, stubborn = made(True), made(False)
     assert heeding.speed_up > 1.05 * stubborn.speed_up

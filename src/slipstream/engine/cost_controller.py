@@ -35,7 +35,7 @@ FIRST_ROWS = 3  # of draft nodes in the first pass that has any; later at most s
 GROWTH = 2  # the rows of the largest pass so far, for a first guess at their price may be wrong
 HOPE = 0.4  # of the expected price: what rows must be worth to be tried
 TRIALS = 3.0  # times that the price of trying more rows must be in the purse
-MOST_WORTH = 0.9
+MOST_WORTH = 0.7
 FOLLOWS = 0.85
 MOST_ASKED = 16  # nodes of a draft model that stops by itself where nothing more is worth it
 MARGIN = 1.01  # least gain in speed for which rows are spent
@@ -86,14 +86,19 @@ class CostController:
 
         The token that follows is right with about ``FOLLOWS`` where its path is.
         """
-        drafter = self._drafter(method)
-        if not drafter.dear or not self.times.known:
+        if not self._drafter(method).dear or not self.times.known:
             return 0.0
-        node_s = drafter.seconds(1, self.times.level) - drafter.seconds(0, self.times.level)
-        row_s = self.times.seconds(3) - self.times.seconds(2)
-        rate = max(self._rates.get(method, 0.0), 1.0 / self.times.level)
-        worth = self._worths[method] = min((node_s + row_s) * rate / FOLLOWS, MOST_WORTH)
+        price = self._price(method, 2)
+        worth = self._worths[method] = min(price / FOLLOWS, MOST_WORTH)
         return worth
+
+    def _price(self, method: str, nodes: int) -> float:
+        """Of one more node behind so many, in tokens that decoding gives in its time."""
+        drafter, rows = self._drafter(method), self._sequences + nodes
+        node_s = drafter.seconds(1, self.times.level) - drafter.seconds(0, self.times.level)
+        row_s = self.times.seconds(rows + 1) - self.times.seconds(rows)
+        rate = max(self._rates.get(method, 0.0), 1.0 / self.times.level)
+        return (node_s + row_s) * rate
 
     def _plan_cheap(self, method: str, room: Room) -> int:
         """Asked even where nothing will be verified, to learn how it does; seldom if in debt."""
@@ -133,7 +138,10 @@ class CostController:
         """A drafter that stops where nothing is worth it may go on while it is sure."""
         if not ask.nodes or ask.probe or room.drawn or method not in self._heeding:
             return ask.nodes
-        return min(MOST_ASKED, room.nodes)
+        nodes = ask.nodes
+        while nodes < min(MOST_ASKED, room.nodes) and self._price(method, nodes) < MOST_WORTH:
+            nodes += 1
+        return nodes
 
     def _candidate(self, method: str, place: int, room: Room) -> Candidate:
         view = self.experience.of(room)
