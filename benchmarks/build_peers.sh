@@ -34,9 +34,13 @@ source_of() { # environment, package, version; sets $source to the unpacked sour
   rm -r "$archive"
 }
 
-# The source archive of ik-llama-cpp-python 0.1.5 lacks the script that writes build-info.cpp.
+# The source archive of ik-llama-cpp-python 0.1.5 lacks the script that writes build-info.cpp. Its
+# server takes every n-gram size for 1024 (least and most are exchanged in two lines), so that its
+# n-gram methods never draft: mended here, for a peer is measured at its best.
 ik_source() {
   source_of ik_llama ik-llama-cpp-python 0.1.5
+  sed -i -E '/ngram_size_[nm] = std::max\(std::min\(1,/ s/std::max\(std::min\(1, (.*)\), 1024\)/std::min(std::max(1, \1), 1024)/' \
+    "$source/vendor/ik_llama.cpp/examples/server/server-context.cpp"
   mkdir -p "$source/vendor/ik_llama.cpp/common/cmake"
   cat >"$source/vendor/ik_llama.cpp/common/cmake/build-info-gen-cpp.cmake" <<'SCRIPT'
 set(BUILD_NUMBER 0)
