@@ -59,9 +59,7 @@ def test_speculation_per_model_and_per_call(make: MakeModel) -> None:
         assert drafted.ids == plain.ids
         assert drafted.statistics.accepted > 0
         assert any(token.from_draft for token in drafted.tokens)
-        off = model.complete(
-            "abab", max_tokens=60, spec="none", fixed=False, ngram_mod_n_match=24
-        )
+        off = model.complete("abab", max_tokens=60, spec="none", fixed=False, ngram_mod_n_match=24)
         assert off.statistics.drafted == 0
 
 
