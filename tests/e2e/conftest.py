@@ -19,7 +19,7 @@ TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def test_example(slipstream: Command, tiny: Path, name: str) -> None:
         [sys.executable, str(EXAMPLES / name), str(tiny)],
         capture_output=True,
         env=slipstream.environment,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()

@@ -187,7 +187,7 @@ def test_output_without_room(slipstream: Command, tiny: Path, arguments: list[st
     words += ["--backend", "reference"] if "run" in words else []
     with Path("/dev/full").open("wb") as full:
         process = slipstream.start(*words, stdout=full, stderr=subprocess.PIPE)
-        error = process.communicate(timeout=60)[1].decode()
+        error = process.communicate(timeout=300)[1].decode()
     assert process.returncode == 1
     assert error.startswith("error: expected output that can be written\n")
 
@@ -201,7 +201,7 @@ def test_closed_streams(slipstream: Command, chatty: Path, arguments: list[str])
         ["/bin/sh", "-c", closing, "sh", *slipstream.argv(*words)],
         env=slipstream.environment,
         stderr=subprocess.PIPE,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -281,7 +281,7 @@ def test_a_missing_model_is_offered_on_a_terminal(slipstream: Command, answer: s
     while b"[y/N]" not in shown:
         shown += os.read(ours, 4096)
     os.write(ours, answer.encode() + b"\n")
-    assert process.wait(timeout=60) == 2
+    assert process.wait(timeout=300) == 2
     os.close(ours)
     assert b"98.4 MB" in shown
     assert b"Apache-2.0" in shown

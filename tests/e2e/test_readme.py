@@ -33,7 +33,7 @@ def run(command: list[str]) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
+        timeout=600,
         check=True,
     )
     return done.stdout
@@ -60,5 +60,12 @@ def test_shown_output(command: str, expected: str, model_path: Callable[[str], P
 def test_the_python_example(model_path: Callable[[str], Path]) -> None:
     model_path("smollm2-135m")
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    drafted, accepted = map(int, run(["-c", code]).splitlines()[-1].split()[-2:])
+    drafted, accepted = last_counts(code)
+    assert drafted >= accepted >= 0
+    # what the default controller verifies depends on the time of passes
+    drafted, accepted = last_counts(code.replace('spec="auto"', 'spec="auto", fixed=True'))
     assert drafted >= accepted > 0
+
+
+def last_counts(code: str) -> list[int]:
+    return [int(word) for word in run(["-c", code]).splitlines()[-1].split()[-2:]]

@@ -27,7 +27,7 @@ def imported(slipstream: Command, *arguments: str | Path) -> set[str]:
         capture_output=True,
         text=True,
         env=slipstream.environment,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

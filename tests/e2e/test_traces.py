@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from test_verbs import workload
 
+from builders import tiny_model
 from conftest import Command
 from plugin_packages import install
 
@@ -110,17 +111,18 @@ def test_a_full_disk_loses_no_output(slipstream: Command, tiny: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_killed_run_leaves_whole_lines(slipstream: Command, tiny: Path, tmp_path: Path) -> None:
+def test_a_killed_run_leaves_whole_lines(slipstream: Command, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
-    arguments = ["run", tiny, "--backend", "reference", "-p", "hello", "-n", "4000"]
+    lasting = tiny_model(tmp_path / "lasting.gguf", "llama", context=1 << 17)
+    arguments = ["run", lasting, "--backend", "reference", "-p", "hello", "-n", "-1"]
     run = slipstream.start(
         *arguments, "--ignore-eos", "--trace", path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline and (not path.exists() or path.stat().st_size < 4000):
         time.sleep(0.02)
     os.kill(run.pid, signal.SIGKILL)
-    run.communicate(timeout=60)
+    run.communicate(timeout=300)
     assert path.read_bytes().endswith(b"\n")
     done = slipstream("trace", path)
     assert done.returncode == 1

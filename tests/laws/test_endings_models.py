@@ -59,7 +59,7 @@ class Subject:
             drafters=drafters_of(drafter),
             verifier=Matching(),
             context=self.loaded.context,
-            options=EngineOptions(),
+            options=EngineOptions(step_time_limit_s=10.0),  # a busy machine cuts no drafts
             controller=DoublingController(first=15),
         )
         [output] = run(engine, self.prompt, logprobs=1, **sampling)

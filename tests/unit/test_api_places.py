@@ -74,7 +74,7 @@ def test_threads_with_different_options_wait_for_a_place(make: MakeModel) -> Non
     work = [(prompt, options) for prompt in prompts for options in ({}, OTHER)]
     with ThreadPoolExecutor(len(work)) as pool:
         runs = [pool.submit(model.complete, p, max_tokens=50, **options) for p, options in work]
-        found = [run.result(timeout=60).ids for run in runs]
+        found = [run.result(timeout=300).ids for run in runs]
     assert found == [ids for ids in expected for _ in range(2)]
     assert model.engines.room.places.free == 1
 

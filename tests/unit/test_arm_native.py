@@ -132,7 +132,7 @@ def test_dequantised_values_are_those_of_the_oracle(matmul_check: Path, kind: Qu
     columns = 16 * kind.block_elements
     command = [EMULATOR, "-cpu", "max", str(matmul_check), "dequantise", kind.name, str(columns)]
     done = subprocess.run(
-        command, input=blocks.tobytes(), capture_output=True, timeout=60, check=True
+        command, input=blocks.tobytes(), capture_output=True, timeout=300, check=True
     )
     expected = kind.dequantize_rows(blocks.reshape(-1), 1, columns).view(np.uint32)
     for level in np.frombuffer(done.stdout, np.uint32).reshape(len(LEVELS), 1, columns):

@@ -37,7 +37,7 @@ def fake(*flags: str) -> list[str]:
 
 def stops(process: psutil.Process) -> bool:
     """Whether it comes to a halt; the signal takes its time on a busy machine."""
-    limit = time.monotonic() + 10
+    limit = time.monotonic() + 120
     while process.status() != psutil.STATUS_STOPPED:
         if time.monotonic() > limit:
             return False

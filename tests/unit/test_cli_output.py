@@ -67,7 +67,10 @@ def test_plain_progress(
     assert capsys.readouterr().err == "x: 20 MB (20 %)\nx: 80 MB\n"
 
 
-def test_what_ends_soon_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_ends_soon_shows_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "time", Clock(0.0, 0.9))
     with progress_bar("rounds") as progress:
         progress(1, 2, "x")
     assert capsys.readouterr().err == ""

@@ -90,9 +90,12 @@ def test_the_environment_forces_a_level(monkeypatch: pytest.MonkeyPatch) -> None
 def test_self_check_passes_here_and_is_fast() -> None:
     strongest = _native.isa_levels()[-1]
     assert self_check(strongest, against="portable") is None
-    began = time.process_time()
-    self_check(strongest, against="portable")
-    assert time.process_time() - began < 0.05
+    seconds = []  # of this process: other programs may be busy
+    for _ in range(5):
+        began = time.process_time()
+        self_check(strongest, against="portable")
+        seconds.append(time.process_time() - began)
+    assert min(seconds) < 0.05
 
 
 @pytest.mark.parametrize("name", ["argmax", "log_sum_exp"])

@@ -403,7 +403,7 @@ def test_threads_and_conditions_share_a_trace(
     with ThreadPoolExecutor(6) as pool:
         runs = [pool.submit(model.complete, t, max_tokens=30, **chosen) for t, chosen in work]
         for run in runs:
-            run.result(timeout=60)
+            run.result(timeout=300)
     model.forget()
     model.complete("abab", max_tokens=30, **options[1])
     report = read_report(path, policy_maker("off"))
