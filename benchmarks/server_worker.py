@@ -34,15 +34,15 @@ class Answer:
     Attributes:
         tokens: generated, the first included.
         decode_s: from the first token to the last, as the server says.
-        drafted, accepted: 0 where nothing was drafted.
+        drafted, accepted: None where nothing was drafted, or the server does not say.
     """
 
     text: str
     tokens: int
     decode_s: float
     prompt_s: float
-    drafted: int
-    accepted: int
+    drafted: int | None
+    accepted: int | None
 
     @property
     def tok_s(self) -> float:
@@ -62,8 +62,8 @@ def answer_of(body: dict[str, Any]) -> Answer:
         tokens=int(timings["predicted_n"]),
         decode_s=float(timings["predicted_ms"]) / 1e3,
         prompt_s=float(timings["prompt_ms"]) / 1e3,
-        drafted=int(timings.get("draft_n") or 0),
-        accepted=int(timings.get("draft_n_accepted") or 0),
+        drafted=timings.get("draft_n"),
+        accepted=timings.get("draft_n_accepted"),
     )
 
 

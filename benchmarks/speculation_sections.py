@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from peer_grid import GRID, Setting, command, setting
+from peer_grid import GRID, PLAIN, Setting, command, setting
 from server_worker import Answer, Server, ServerEndedError
 from workers import HERE, Worker
 
@@ -31,6 +31,10 @@ SET_TASKS: Final = ("code_edit", "csv_to_json", "code", "chat", "reasoning")
 PEER_TASKS: Final = ("code_edit", "csv_to_json")
 AUTO, SIMPLE, CHAIN = "auto", "draft-simple", "draft-simple chain"
 OWN: Final = "slipstream"
+FINALISTS: Final = 3
+"""Settings of a peer that are tried on all prompts of a task."""
+DRAFT_VOCAB: Final = 32768
+"""Of the draft model of our own conditions: its head is a third of a pass at 152 k ids."""
 
 Conditions = dict[str, dict[str, Any]]
 Prompts = Mapping[str, Sequence[WorkloadPrompt]]
@@ -74,8 +78,8 @@ def own_conditions(sitting: Sitting) -> Conditions:
         return {AUTO: {"type": ["ngram-simple"], "ngram_simple_size_n": 2}}
     if sitting.draft is None:
         return {AUTO: {"type": [AUTO]}}
-    drafting = {"draft_model": sitting.draft}
-    simple = {"type": [SIMPLE], "n_max": 15, **drafting}
+    drafting = {"draft_model": sitting.draft, "draft_vocab": DRAFT_VOCAB}
+    simple = {"type": [SIMPLE], **drafting}
     return {
         AUTO: {"type": [AUTO], **drafting},
         SIMPLE: simple,
@@ -185,28 +189,58 @@ def _token_ids(sitting: Sitting, groups: Prompts) -> dict[str, list[int]]:
         }
 
 
-def grid(sitting: Sitting) -> Iterator[dict[str, Any]]:
-    """One output per prompt of every setting of every peer; one server runs at a time."""
+def grid(sitting: Sitting, earlier: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every setting of every peer on the first prompt of each task, the best ones on all.
+
+    One output each; one server runs at a time.
+
+    Args:
+        earlier: the record of a run that was stopped, or nothing: its outputs stand.
+    """
     groups = sitting.read(PEER_TASKS)
     ids = _token_ids(sitting, groups)
-    found: dict[str, Any] = {peer: {} for peer in sitting.servers}
+    kept = earlier.get("peers", {}) if earlier.get("tokens") == sitting.tokens else {}
+    found: dict[str, Any] = {peer: dict(kept.get(peer, {})) for peer in sitting.servers}
     for peer in sitting.servers:
-        for chosen in _settings(peer, sitting):
-            found[peer][chosen.name] = _setting(peer, chosen, sitting, groups, ids)
+        for chosen, wanted in _rounds(peer, sitting, groups, found[peer]):
+            before = found[peer].get(chosen.name)
+            found[peer][chosen.name] = _setting(peer, chosen, sitting, wanted, ids, before)
             _progress()
-            yield {"tokens": sitting.tokens, "peers": found}
+            yield {"tokens": sitting.tokens, "finalists": FINALISTS, "peers": found}
+
+
+def _rounds(
+    peer: str, sitting: Sitting, groups: Prompts, found: Mapping[str, Any]
+) -> Iterator[tuple[Setting, Prompts]]:
+    """All settings with the first prompts, then those that did best, and plain, with all."""
+    first = {task: prompts[:1] for task, prompts in groups.items()}
+    for chosen in _settings(peer, sitting):
+        yield chosen, first
+    for task, prompts in groups.items():
+        for name in dict.fromkeys([*_ranked(found, task)[:FINALISTS], PLAIN]):
+            if name in found and found[name]["failed"] is None:
+                yield setting(peer, name), {task: prompts}
 
 
 def _setting(
-    peer: str, chosen: Setting, sitting: Sitting, groups: Prompts, ids: Mapping[str, list[int]]
+    peer: str,
+    chosen: Setting,
+    sitting: Sitting,
+    groups: Prompts,
+    ids: Mapping[str, list[int]],
+    before: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Outputs by prompt, or why there are none; what remembers starts anew for each prompt."""
-    outputs: dict[str, Any] = {}
+    outputs: dict[str, Any] = dict(before["outputs"]) if before else {}
     record = {"flags": list(chosen.flags), "outputs": outputs, "failed": None}
+    if before and (before["failed"] or all(p.id in outputs for g in groups.values() for p in g)):
+        return dict(before)
     try:
         with Peer(peer, chosen, sitting) as server:
             for task, prompts in groups.items():
                 for prompt in prompts:
+                    if prompt.id in outputs:
+                        continue
                     answer = server.complete(ids[prompt.id])
                     outputs[prompt.id] = {"task": task, **_of(answer)}
     except ServerEndedError as problem:
@@ -229,15 +263,20 @@ def _reason(problem: Exception, sitting: Sitting) -> str:
     return "\n".join(text.splitlines()[-3:])
 
 
-def best_setting(settings: Mapping[str, Any], task: str) -> str | None:
-    """The fastest over a task's prompts, tokens over seconds; plain decoding counts too."""
-    rates: dict[str, float] = {}
+def _ranked(settings: Mapping[str, Any], task: str) -> list[str]:
+    """The fastest first: those with most prompts of the task, then by tokens over seconds."""
+    rates: dict[str, tuple[int, float]] = {}
     for name, record in settings.items():
         outputs = [o for o in record["outputs"].values() if o["task"] == task]
         seconds = sum(o["decode_s"] for o in outputs)
         if record["failed"] is None and seconds > 0:
-            rates[name] = sum(o["tokens"] - 1 for o in outputs) / seconds
-    return max(rates, key=lambda name: rates[name]) if rates else None
+            rates[name] = len(outputs), sum(o["tokens"] - 1 for o in outputs) / seconds
+    return sorted(rates, key=lambda name: rates[name], reverse=True)
+
+
+def best_setting(settings: Mapping[str, Any], task: str) -> str | None:
+    """The fastest over a task's prompts; plain decoding counts too."""
+    return next(iter(_ranked(settings, task)), None)
 
 
 def duel(sitting: Sitting, measured: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,8 @@ def tables(record: Record) -> Iterator[str]:
         yield f"Our own methods against plain decoding ({_taken(record['sets'])}):"
         yield _sets(record["sets"])
     if "grid" in record:
-        yield f"Native peers, one output per prompt and setting ({_taken(record['grid'])}):"
+        every = "every setting on the first prompt of each task, the best three and plain on all"
+        yield f"Native peers, one output per prompt: {every} ({_taken(record['grid'])}):"
         yield _grid(record["grid"])
 
 
@@ -85,8 +86,8 @@ def _tasks(setting: Record) -> list[str]:
     for task in ("code_edit", "csv_to_json"):
         outputs = [o for o in setting["outputs"].values() if o["task"] == task]
         seconds = sum(o["decode_s"] for o in outputs)
-        drafted = sum(o["drafted"] for o in outputs)
-        accepted = sum(o["accepted"] for o in outputs)
+        drafted = sum(o["drafted"] or 0 for o in outputs)
+        accepted = sum(o["accepted"] or 0 for o in outputs)
         share = f", {100 * accepted / drafted:.0f} % of {drafted} accepted" if drafted else ""
         rate = sum(o["tokens"] - 1 for o in outputs) / seconds if seconds else 0.0
         shown.append(f"{rate:.1f}{share}" if seconds else "-")
@@ -97,7 +98,7 @@ def _remarks(setting: Record, settings: Mapping[str, Any]) -> str:
     if setting["failed"] is not None:
         return "not offered by this build" if not setting["outputs"] else "failed"
     if setting["flags"] and not any(o["drafted"] for o in setting["outputs"].values()):
-        return "never drafted"
+        return "tells of no drafts"
     plain = settings.get("plain", {}).get("outputs", {})
     differing = sum(
         output["text_sha256"] != plain[key]["text_sha256"]

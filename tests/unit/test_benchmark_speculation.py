@@ -55,7 +55,7 @@ def test_a_server_runs_only_while_it_is_asked() -> None:
         assert stops(process)
     assert not process.is_running()
     assert answer.text == "3 ids, 1"
-    assert (answer.tokens, answer.drafted, answer.accepted) == (11, 0, 0)
+    assert (answer.tokens, answer.drafted, answer.accepted) == (11, None, None)
     assert answer.decode_s == pytest.approx(0.1)
     assert answer.tok_s == pytest.approx(10 / 0.1)
 
@@ -174,6 +174,11 @@ def test_duels_and_the_best_setting() -> None:
     settings = {"plain": tried(1.0), "draft 3": tried(0.5), "draft 7": tried(0.1, "ended")}
     assert best_setting(settings, "code_edit") == "draft 3"
     assert best_setting(settings, "csv_to_json") is None
+    for name, rest in (("plain", 0.9), ("draft 3", 1.5)):
+        more = {"task": "code_edit", "tokens": 11, "decode_s": rest}
+        settings[name]["outputs"]["b"] = more
+    settings["lucky"] = tried(0.2)  # of one prompt only: no finalist
+    assert best_setting(settings, "code_edit") == "plain"
     rates = {"slipstream": [40.0] * 6, "llama": [20.0] * 6}
     task = {"best": {"llama": "draft 3"}, "prompts": {"a": rates}}
     found = outcome({"duel": {"tasks": {"code_edit": task}}}, "code_edit: auto / llama's best")
@@ -295,6 +300,44 @@ def test_a_setting_that_a_build_lacks_is_recorded(tmp_path: Path) -> None:
     ids = {"code_edit/one": [1, 2]}
     chosen = setting("ik_llama", "suffix 16/1/3")
     record = _setting("ik_llama", chosen, sitting, groups, ids)
+    assert _setting("ik_llama", chosen, sitting, groups, ids, record) == record
     assert record["outputs"] == {}
     assert "unknown speculative type" in record["failed"]
     assert _remarks(record, {}) == "not offered by this build"
+
+
+def test_the_best_settings_of_the_first_prompts_are_tried_on_all(tmp_path: Path) -> None:
+    from speculation_sections import Sitting, grid
+
+    servers = {"llama": str(fake_peers(tmp_path) / "llama" / "bin" / "llama-server")}
+    for task, stratum in (("code_edit", "repetitive"), ("csv_to_json", "structured")):
+        one_prompt(tmp_path, task, stratum)
+        [line] = (tmp_path / f"{task}.jsonl").read_text().splitlines()
+        twin = {**json.loads(line), "id": f"{task}/two"}
+        (tmp_path / f"{task}.jsonl").write_text(f"{line}\n{json.dumps(twin)}\n")
+    sitting = Sitting(
+        model=str(tiny_model(tmp_path / "tiny.gguf", "llama")),
+        draft=None,
+        servers=servers,
+        workloads=tmp_path,
+        threads=2,
+        context=512,
+        backend="reference",
+        tokens=4,
+        prompts=2,
+        rounds=1,
+        set_rounds=1,
+        duel_rounds=1,
+    )
+    *_, record = grid(sitting, {})
+    tried = record["peers"]["llama"]
+    lengths = [len(setting["outputs"]) for setting in tried.values()]
+    assert set(lengths) == {2, 4}
+    assert lengths.count(4) <= 4
+    assert len(tried["plain"]["outputs"]) == 4
+    assert all("code_edit/one" in setting["outputs"] for setting in tried.values())
+    for setting in tried.values():
+        setting["outputs"]["code_edit/one"]["kept"] = True
+    *_, again = grid(sitting, record)
+    kept = [s["outputs"]["code_edit/one"].get("kept") for s in again["peers"]["llama"].values()]
+    assert all(kept)
