@@ -7,8 +7,9 @@ Sections: never_slower (``auto`` against plain, in turns, in one process), sets 
 draft-simple with trees and with chains against plain), grid (each peer's llama-server under every
 setting, one output of the first prompt per task; then the three best and plain on all prompts; goes
 on where it was stopped) and duel (``auto`` and each peer's best setting of the grid, in turns).
-Peers' servers are built by ``build_peers.sh --servers``; ``--without-peers`` leaves them out. A peer that is not asked is stopped or not running. The file is written after every prompt or
-setting, so a sitting can be split: ``--only grid``. Ends with one JSON line.
+Peers' servers are built by ``build_peers.sh --servers``; ``--without-peers`` leaves them out. A
+peer that is not asked is stopped or not running. The file is written after every prompt or setting,
+so a sitting can be split: ``--only grid``. Ends with one JSON line.
 """
 
 from __future__ import annotations
