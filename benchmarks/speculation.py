@@ -3,8 +3,8 @@
     python benchmarks/speculation.py qwen2.5-coder-1.5b --draft-model qwen2.5-coder-0.5b \\
         --peers ~/.cache/slipstream/peers --out docs/performance/2026-12-01-zen3-speculation.json
 
-Sections: never_slower (``auto`` against plain, in turns, in one process), sets (``auto``,
-draft-simple with trees and with chains against plain), grid (each peer's llama-server under every
+Sections: never_slower (``auto`` against plain, in turns, in one process), sets
+(draft-simple with trees and with chains against plain), grid (each peer's llama-server under every
 setting, one output of the first prompt per task; then the three best and plain on all prompts; goes
 on where it was stopped) and duel (``auto`` and each peer's best setting of the grid, in turns).
 Peers' servers are built by ``build_peers.sh --servers``; ``--without-peers`` leaves them out. A
@@ -20,7 +20,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +45,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--prompts", type=int, default=3, help="of each task [3]")
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=9, help="pairs of never_slower [9]")
-    parser.add_argument("--set-rounds", type=int, default=6, help="pairs of sets [6]")
-    parser.add_argument("--duel-rounds", type=int, default=6, help="rounds of duel [6]")
+    parser.add_argument("--set-rounds", type=int, default=3, help="pairs of sets [3]")
+    parser.add_argument("--duel-rounds", type=int, default=3, help="rounds of duel [3]")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--context", type=int, default=4096)
     parser.add_argument("--backend", default="cpu", help="of our own engine [cpu]")
@@ -105,15 +104,22 @@ def _sections(
 ) -> Iterator[tuple[str, Callable[[], Iterator[dict[str, Any]]]]]:
     """Name and measurement of every wanted section, in order."""
     if "never_slower" in wanted:
-        yield "never_slower", partial(never_slower, sitting)
+        yield "never_slower", lambda: never_slower(sitting, _same_program(kept, "never_slower"))
     if "sets" in wanted:
-        yield "sets", partial(sets, sitting)
+        yield "sets", lambda: sets(sitting, _same_program(kept, "sets"))
     if sitting.servers and "grid" in wanted:
         yield "grid", lambda: grid(sitting, kept.get("grid", {}))
     if sitting.servers and "duel" in wanted:
         if "grid" not in kept:
             raise SystemExit("the section duel needs the record of grid: run that first")
         yield "duel", lambda: duel(sitting, kept["grid"])
+
+
+def _same_program(kept: dict[str, Any], section: str) -> dict[str, Any]:
+    """What a run of this very commit has measured of a section; another program starts anew."""
+    earlier: dict[str, Any] = kept.get(section, {})
+    before = str(earlier.get("commit", "")).rstrip("+")
+    return earlier if before == commit().rstrip("+") and not earlier.get("quick") else {}
 
 
 def _show(record: dict[str, Any]) -> None:

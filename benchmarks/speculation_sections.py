@@ -103,37 +103,50 @@ def _progress() -> None:
 
 
 def _pairs(
-    sitting: Sitting, tasks: Sequence[str], conditions: Conditions, rounds: int
+    sitting: Sitting,
+    tasks: Sequence[str],
+    conditions: Conditions,
+    rounds: int,
+    earlier: Mapping[str, Any],
 ) -> Iterator[dict[str, Any]]:
-    """The record so far after every prompt: prompt -> its samples, interleaved in one process."""
-    samples: dict[str, Any] = {}
+    """The record so far after every prompt: prompt -> its samples, interleaved in one process.
+
+    Args:
+        earlier: the record of a run of the same program that was stopped, or nothing; its prompts
+            stand where it measured the same.
+    """
     compared = {"none": {"type": ["none"]}, **conditions}
+    same = {"conditions": compared, "rounds": rounds, "tokens": sitting.tokens}
+    kept = all(earlier.get(key) == value for key, value in same.items())
+    samples: dict[str, Any] = dict(earlier["prompts"]) if kept else {}
     with own_worker(sitting) as worker:
         engine = worker.ask(op="identity")
         for task, prompts in sitting.read(tasks).items():
             for prompt in prompts:
+                if prompt.id in samples:
+                    continue
                 wanted = _request(prompt, sitting)
                 answer = worker.ask(op="pairs", conditions=compared, rounds=rounds, **wanted)
                 samples[prompt.id] = {"task": task, "samples": answer["samples"]}
                 _progress()
-                yield {
-                    "engines": {OWN: engine},
-                    "conditions": compared,
-                    "rounds": rounds,
-                    "tokens": sitting.tokens,
-                    "prompts": samples,
-                }
+                yield {"engines": {OWN: engine}, **same, "prompts": samples}
 
 
-def never_slower(sitting: Sitting) -> Iterator[dict[str, Any]]:
-    """``auto`` against plain on every prompt."""
+def never_slower(sitting: Sitting, earlier: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """``auto`` against plain on every prompt; ``earlier`` as in ``sets``."""
     auto = {AUTO: own_conditions(sitting)[AUTO]}
-    yield from _pairs(sitting, NEVER_SLOWER_TASKS, auto, sitting.rounds)
+    yield from _pairs(sitting, NEVER_SLOWER_TASKS, auto, sitting.rounds, earlier)
 
 
-def sets(sitting: Sitting) -> Iterator[dict[str, Any]]:
-    """Every condition of our own on the sets of the bars."""
-    yield from _pairs(sitting, SET_TASKS, own_conditions(sitting), sitting.set_rounds)
+def sets(sitting: Sitting, earlier: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A draft model alone, with trees and with chains; ``auto`` is in ``never_slower``.
+
+    Args:
+        earlier: the record of a run of the same program that was stopped, or nothing.
+    """
+    made = own_conditions(sitting)
+    alone = {name: made[name] for name in (SIMPLE, CHAIN) if name in made}
+    yield from _pairs(sitting, SET_TASKS, alone or made, sitting.set_rounds, earlier)
 
 
 def _settings(peer: str, sitting: Sitting) -> list[Setting]:

@@ -11,6 +11,9 @@ from speculation_bars import Outcome, Record, outcomes, ratio_of, unfit
 _NAMES = {"llama": "llama.cpp", "ik_llama": "ik_llama.cpp", "slipstream": "Slipstream"}
 
 
+_UNSHOWN = frozenset({"type", "draft_model"})
+
+
 def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     rows = [header, ["---"] * len(header), *lines]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
@@ -23,6 +26,9 @@ def tables(record: Record) -> Iterator[str]:
     if "sets" in record:
         yield f"Our own methods against plain decoding ({_taken(record['sets'])}):"
         yield _sets(record["sets"])
+    for section in (record.get("never_slower"), record.get("sets")):
+        if section is not None:
+            yield _conditions(section)
     if "grid" in record:
         every = "every setting on the first prompt of each task, the best three and plain on all"
         yield f"Native peers, one output per prompt: {every} ({_taken(record['grid'])}):"
@@ -32,6 +38,16 @@ def tables(record: Record) -> Iterator[str]:
 def _taken(section: Record) -> str:
     quick = ", QUICK: no figures" if section.get("quick") else ""
     return f"{section['date']}, commit {section['commit']}, {section['tokens']} tokens{quick}"
+
+
+def _conditions(section: Record) -> str:
+    """The options of each condition, without the paths of models."""
+    shown = []
+    for name, options in section["conditions"].items():
+        words = (f"{key} {value}" for key, value in options.items() if key not in _UNSHOWN)
+        if said := ", ".join(words):
+            shown.append(f"*{name}*: {said}")
+    return "; ".join(shown) and f"Options: {'; '.join(shown)}."
 
 
 def _bars(made: Sequence[Outcome]) -> str:
