@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from builders import tiny_model
+from slipstream.measure.workload import TASKS
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = ROOT / "tests" / "fake_llama_server.py"
@@ -341,3 +342,49 @@ def test_the_best_settings_of_the_first_prompts_are_tried_on_all(tmp_path: Path)
     *_, again = grid(sitting, record)
     kept = [s["outputs"]["code_edit/one"].get("kept") for s in again["peers"]["llama"].values()]
     assert all(kept)
+
+
+def test_prompts_that_were_measured_are_not_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import speculation_sections
+    from speculation_sections import Sitting, sets
+
+    asked: list[str] = []
+
+    class Worker:
+        def __enter__(self) -> Worker:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            return None
+
+        def ask(self, **request: Any) -> dict[str, Any]:
+            if request["op"] == "pairs":
+                asked.append(request["prompt"]["id"])
+            return {"samples": []}
+
+    monkeypatch.setattr(speculation_sections, "own_worker", lambda _: Worker())
+    for task in speculation_sections.SET_TASKS:
+        one_prompt(tmp_path, task, TASKS[task])
+    sitting = Sitting(
+        model="m",
+        draft="d",
+        servers={},
+        workloads=tmp_path,
+        threads=2,
+        context=512,
+        backend="reference",
+        tokens=4,
+        prompts=1,
+        rounds=1,
+        set_rounds=2,
+        duel_rounds=1,
+    )
+    stopped, whole = sets(sitting, {}), len(speculation_sections.SET_TASKS)
+    record = next(stopped)
+    assert set(record["conditions"]) == {"none", "draft-simple", "draft-simple chain"}
+    *_, rest = sets(sitting, json.loads(json.dumps(record)))
+    assert len(asked) == whole == len(rest["prompts"])
+    *_, _ = sets(sitting, {**record, "rounds": 9})
+    assert len(asked) == 2 * whole
