@@ -14,6 +14,7 @@ from conftest import Command
 
 HEAVY = {"numpy", "tokenizers", "rich", "jinja2", "msgspec", "psutil", "argparse", "typer", "click"}
 HELP_S = 0.15
+BARE = 4  # times the start of the interpreter alone, where that takes longer
 
 
 def imported(slipstream: Command, *arguments: str | Path) -> set[str]:
@@ -57,10 +58,15 @@ def test_run_imports_no_progress_bar_and_no_templates(slipstream: Command, tiny:
 
 @pytest.mark.slow
 def test_help_is_quick(slipstream: Command) -> None:
-    """Best of many: the machine may be busy, the code may not be slow."""
-    seconds = []
-    for _ in range(15):
-        begin = time.perf_counter()
-        slipstream("--help")
-        seconds.append(time.perf_counter() - begin)
-    assert min(seconds) <= HELP_S
+    """Best of many: the machine may be busy or slow, the code may not be."""
+
+    def best(*words: str) -> float:
+        seconds = []
+        for _ in range(15):
+            begin = time.perf_counter()
+            subprocess.run(words, env=slipstream.environment, capture_output=True, check=True)
+            seconds.append(time.perf_counter() - begin)
+        return min(seconds)
+
+    bare = best(sys.executable, "-c", "")
+    assert best(*slipstream.argv("--help")) <= max(HELP_S, BARE * bare)
