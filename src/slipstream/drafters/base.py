@@ -78,7 +78,15 @@ class Draft:
 
     def cut(self, nodes: int) -> Draft:
         """The first ``nodes`` nodes: a prefix in topological order is itself a tree."""
-        return self if nodes >= len(self) else self.kept(range(nodes))
+        if nodes >= len(self.tokens):
+            return self
+        return Draft(
+            self.tokens[:nodes],
+            self.parents[:nodes],
+            self.methods[:nodes],
+            self.probabilities[:nodes],
+            self.distributions[:nodes],
+        )
 
     def kept(self, nodes: Sequence[int]) -> Draft:
         """The tree of some nodes, in their order; the parent of each must come before it."""

@@ -83,17 +83,24 @@ class Edits:
         if self._by_first.keys().isdisjoint(tokens[place : place + most]):
             return list(tokens[place : place + most]), 0.0
         made: list[int] = []
-        ratio = 0.0
-        while len(made) < most and place < len(tokens):
-            likely = [edit for edit in self._likely(tokens, place) if edit.ratio > LIKELY]
-            if not likely:
-                made.append(tokens[place])
+        ratio, firsts, end = 0.0, self._by_first, len(tokens)
+        while len(made) < most and place < end:
+            token = tokens[place]
+            edit = self._likely(tokens, place) if token in firsts else None
+            if edit is None:
+                made.append(token)
                 place += 1
                 continue
-            made += likely[0].emitted
-            place += len(likely[0].replaced)
-            ratio = min(ratio or 1.0, likely[0].ratio)
+            made += edit.emitted
+            place += len(edit.replaced)
+            ratio = min(ratio or 1.0, edit.ratio)
         return made, ratio
 
-    def _likely(self, tokens: Sequence[int], place: int) -> Sequence[Edit]:
-        return self.at(tokens, place) if tokens[place] in self._by_first else ()
+    def _likely(self, tokens: Sequence[int], place: int) -> Edit | None:
+        """The newest of those of ``at`` that are expected."""
+        for edit in self._by_first[tokens[place]]:
+            if edit.ratio > LIKELY:
+                replaced = edit.replaced
+                if tuple(tokens[place : place + len(replaced)]) == replaced:
+                    return edit
+        return None

@@ -92,7 +92,30 @@ class DraftTree:
             self.parents.append(parent)
             self.probabilities.append(probability)
             self.claims.append(claim)
+            if len(supporters) == 1 and not self._open:
+                self._go_on(supporters[0], depth + 1, -path, nodes)
+                return
             self._expand(supporters, len(self.tokens) - 1, depth + 1, -path)
+
+    def _go_on(self, occurrence: Occurrence, depth: int, path: float, nodes: int) -> None:
+        """Where one occurrence is all that is left the rest is a chain behind the last node."""
+        tokens, place, length, kind, _ = occurrence
+        ahead, singles, estimates = place + depth, SINGLE[kind], self._calibration.estimates
+        while len(self.tokens) < nodes:
+            if ahead >= len(tokens):
+                ahead = place + depth % (len(tokens) - place)
+            token = tokens[ahead]
+            bucket = singles[min(length + depth, MATCH_MAX)]
+            probability = estimates[bucket]
+            path *= probability
+            if token < 0 or path < self._least:
+                return
+            self.parents.append(len(self.tokens) - 1)
+            self.tokens.append(token)
+            self.probabilities.append(probability)
+            self.claims.append((bucket, 1.0))
+            depth += 1
+            ahead += 1
 
     def _expand(
         self, occurrences: Sequence[Occurrence], parent: int, depth: int, path: float

@@ -49,6 +49,17 @@ def key_of(bucket: int, run: int = EVERY, depth: int = EVERY) -> int:
     return bucket << 6 | run_class << 3 | depth_class
 
 
+def _place(run: int, depth: int) -> int:
+    """The low bits of the key of a node at a depth of a draft, behind a run."""
+    return key_of(0, run + depth if run >= 0 else depth or UNKNOWN_RUN, depth)
+
+
+DEEPEST = 16  # from here on runs and depths are of one class
+PLACES = tuple(tuple(_place(run, depth) for depth in range(DEEPEST + 1)) for run in range(-1, 17))
+"""Run + 1 -> depth -> low bits of the key of a node; both end at ``DEEPEST``."""
+ALL_RUNS, ALL_DEPTHS = ~63, ~7  # what these bits of a key leave
+
+
 def buckets(draft: Draft) -> list[int]:
     """Node -> class of what its drafter says of it, or of its rank among its siblings."""
     if draft.probabilities:
@@ -59,6 +70,10 @@ def buckets(draft: Draft) -> list[int]:
         rank = seen[parent] = seen.get(parent, -1) + 1
         ranks.append(RANKS + min(rank, 2))
     return ranks
+
+
+def _less(value: float, trials: float, caution: float) -> float:
+    return max(value - caution * sqrt(value * (1.0 - value) / (trials + 1.0)), 0.0)
 
 
 class Evidence:
@@ -79,19 +94,24 @@ class Evidence:
         if cell is None:
             self._cells[key] = [1.0, float(hit), now]
             return
-        kept = self._keep * self._aged(now - cell[2])
-        cell[:] = (cell[0] * kept + 1.0, cell[1] * kept + hit, now)
-
-    def _aged(self, tokens: float) -> float:
-        return float(0.5 ** (tokens / self._tokens)) if tokens > 0.0 else 1.0
+        trials, hits, before = cell
+        kept = self._keep
+        if now > before:
+            kept *= 0.5 ** ((now - before) / self._tokens)
+        cell[0] = trials * kept + 1.0
+        cell[1] = hits * kept + hit
+        cell[2] = now
 
     def counts(self, key: int, now: float) -> tuple[float, float]:
         """Trials and hits."""
         cell = self._cells.get(key)
         if cell is None:
             return 0.0, 0.0
-        aged = self._aged(now - cell[2])
-        return cell[0] * aged, cell[1] * aged
+        trials, hits, before = cell
+        if now <= before:
+            return trials, hits
+        aged: float = 0.5 ** ((now - before) / self._tokens)
+        return trials * aged, hits * aged
 
 
 class SharedEvidence(Evidence):
@@ -166,25 +186,27 @@ class Foresight:
 
     def estimate(self, bucket: int, depth: int) -> tuple[float, float]:
         """P(accepted | its parent was), and the trials of such nodes that it rests on."""
-        run = self.run + depth if self.run >= 0 else depth or UNKNOWN_RUN
-        key = key_of(bucket, run, depth)
+        key = bucket << 6 | PLACES[min(self.run, DEEPEST) + 1][min(depth, DEEPEST)]
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._estimate(bucket, run, key)
+            found = self._known[key] = self._estimate(key)
         return found
 
-    def _estimate(self, bucket: int, run: int, key: int) -> tuple[float, float]:
-        by_run = key_of(bucket, run)
-        levels = (
-            self._shared.counts(key_of(bucket), self._shared.now),
-            self._shared.counts(by_run, self._shared.now),
-            self._shared.counts(key, self._shared.now),
-            self._own.counts(by_run, self._now),
-        )
-        value = self._base[bucket]
-        for (trials, hits), strength in zip(levels, STRENGTHS, strict=True):
-            value = (hits + strength * value) / (trials + strength)
-        return min(value, 0.999), max(levels[1][0], levels[2][0], levels[3][0])
+    def _estimate(self, key: int) -> tuple[float, float]:
+        """From coarse to fine: of all nodes of the bucket, by run, by depth too, in here."""
+        shared, now = self._shared.counts, self._shared.now
+        bucket, by_run = key >> 6, key & ALL_DEPTHS
+        of_all, of_run, of_depth, own = STRENGTHS
+        trials, hits = shared(bucket << 6, now)
+        value = (hits + of_all * self._base[bucket]) / (trials + of_all)
+        most, hits = shared(by_run, now)
+        value = (hits + of_run * value) / (most + of_run)
+        trials, hits = shared(key, now)
+        value = (hits + of_depth * value) / (trials + of_depth)
+        most = max(most, trials)
+        trials, hits = self._own.counts(by_run, self._now)
+        value = (hits + own * value) / (trials + own)
+        return min(value, 0.999), max(most, trials)
 
     def first_trials(self) -> float:
         """On how many trials it rests what is expected of a draft not yet made."""
@@ -193,21 +215,22 @@ class Foresight:
     def cautious(self, bucket: int, depth: int, caution: float) -> float:
         """The estimate less ``caution`` standard errors."""
         value, trials = self.estimate(bucket, depth)
-        if caution:
-            value -= caution * sqrt(value * (1.0 - value) / (trials + 1.0))
-        return max(value, 0.0)
+        return _less(value, trials, caution) if caution else value
 
     def paths(self, draft: Draft, depth: int, caution: float) -> list[float]:
         """Node -> P(its whole path is accepted); 0 from ``depth`` on and below ``LEAST``."""
         values: list[float] = []
         depths: list[int] = []
-        stated, ranks = draft.probabilities, None if draft.probabilities else buckets(draft)
-        for node, parent in enumerate(draft.parents):
+        known, places = self._known, PLACES[min(self.run, DEEPEST) + 1]
+        for bucket, parent in zip(buckets(draft), draft.parents, strict=True):
             above, at = (1.0, 0) if parent < 0 else (values[parent], depths[parent] + 1)
             value = 0.0
             if above and at < depth:
-                bucket = ranks[node] if ranks else bisect_right(STATED, stated[node])
-                value = above * self.cautious(bucket, at, caution)
+                key = bucket << 6 | places[at if at < DEEPEST else DEEPEST]
+                found = known.get(key)
+                if found is None:
+                    found = known[key] = self._estimate(key)
+                value = above * (_less(*found, caution) if caution else found[0])
             values.append(value if value >= LEAST else 0.0)
             depths.append(at)
         return values
@@ -246,27 +269,28 @@ class Foresight:
             children = tail.below(tail.node)
             if not children:
                 return right, False
-            hits = [child for child in children if tail.draft.tokens[child] == token]
-            run = tail.run + tail.depth if tail.run >= 0 else tail.depth or UNKNOWN_RUN
+            place = PLACES[min(tail.run, DEEPEST) + 1][min(tail.depth, DEEPEST)]
+            hit = ROOT
             for rank, child in enumerate(children):
-                bucket = tail.bucket(child, rank)
-                self._try(bucket, run, tail.depth, child in hits, old=old)
-            self._try(ANY, run, tail.depth, bool(hits), old=old)
-            if not hits:
+                found = tail.draft.tokens[child] == token
+                if found:
+                    hit = child
+                self._try(tail.bucket(child, rank) << 6 | place, found, old=old)
+            self._try(ANY << 6 | place, hit != ROOT, old=old)
+            if hit == ROOT:
                 return right, False
-            tail.node = hits[0]
+            tail.node = hit
             tail.depth += 1
         return len(tokens), len(tail.below(tail.node)) > 0
 
-    def _try(self, bucket: int, run: int, depth: int, hit: bool, *, old: bool) -> None:
+    def _try(self, key: int, hit: bool, *, old: bool) -> None:
         """One trial; a token that a newer proposal also foretold counts for its depth only."""
-        now = self._shared.now
-        self._shared.learn(key_of(bucket, run, depth), hit, now)
+        learn, now = self._shared.learn, self._shared.now
+        learn(key, hit, now)
         if not old:
-            by_run = key_of(bucket, run)
-            self._shared.learn(key_of(bucket), hit, now)
-            self._shared.learn(by_run, hit, now)
-            self._own.learn(by_run, hit, self._now)
+            learn(key & ALL_RUNS, hit, now)
+            learn(key & ALL_DEPTHS, hit, now)
+            self._own.learn(key & ALL_DEPTHS, hit, self._now)
 
     def learn_drawn(self, verified: Draft, path: Sequence[int], rejected: bool) -> None:
         """Of drawn tokens only those that were tested count, in draft order."""
@@ -283,6 +307,6 @@ class Foresight:
             mine = [child for child in tested if verified.methods[child] == self.method]
             run = depth or UNKNOWN_RUN
             for child in mine:
-                self._try(own[child], run, depth, child == accepted, old=False)
+                self._try(key_of(own[child], run, depth), child == accepted, old=False)
             if mine:
-                self._try(ANY, run, depth, accepted in mine, old=False)
+                self._try(key_of(ANY, run, depth), accepted in mine, old=False)

@@ -14,6 +14,7 @@ It reads no clock and draws nothing: ``replay`` repeats its choices from a trace
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil, sqrt
 
 from slipstream.drafters.base import Draft
 from slipstream.engine.asking import ENOUGH, LENGTHS, Ask, Asking, Candidate, heeds
@@ -41,7 +42,10 @@ MOST_ASKED = 16  # nodes of a draft model that stops by itself where nothing mor
 MARGIN = 1.01  # least gain in speed for which rows are spent
 CREDIT = 0.003  # of the plain time to come
 CREDIT_TOKENS = 512  # most tokens to come that are counted on
+LOOK = 0.004  # of a step: what looking may take on average where it has been of no use for long
+LONG = 64  # tokens
 FREE = 0.01  # of a step: what a look-up may take to be asked always
+NOTHING = Draft()
 BOOKKEEPING_S = 5e-4  # most per step that is believed; the rest was an interruption
 
 
@@ -105,14 +109,31 @@ class CostController:
         if room.nodes <= 0:
             return 0
         view = self.experience.of(room)
-        idle = view.foresight(method).idle
-        free = self._drafter(method).seconds(0, 0.0) <= FREE * self.times.level
-        if idle > 8 and not free and self._purse_s(view, room) < 0.0:
-            wait = 1 << min(idle // 8, 5)
-            if view.tokens - view.foresight(method).asked < wait:
-                self._refuse(room, method, "budget")
-                return 0
+        foresight = view.foresight(method)
+        idle, looked_s = foresight.idle, self._drafter(method).seconds(0, 0.0)
+        silent = view.tokens - foresight.asked
+        free = idle <= 8 or looked_s <= FREE * self.times.level
+        if not free and silent < 1 << min(idle // 8, 5) and self._purse_s(view, room) < 0.0:
+            self._refuse(room, method, "budget")
+            return 0
+        if foresight.run <= 0 and silent < self._interval(looked_s, view):
+            self._refuse(room, method, "seldom of use")
+            return 0
         return min(room.nodes, MOST_NODES)
+
+    def _interval(self, looked_s: float, view: View) -> int:
+        """Tokens from one look to the next where look-ups have been of no use for long.
+
+        A look at every k-th token costs c / k, and misses k / 2 tokens of a text that is copied
+        once in so many tokens as there have been without use: together least at the root of
+        2 c times that. No longer than it takes to make looking cheap.
+        """
+        if view.uncovered < LONG or not self.times.known:
+            return 0
+        share = looked_s / self.times.seconds(self._sequences, self._context)
+        if share <= LOOK:
+            return 0
+        return min(int(sqrt(2.0 * share * view.uncovered)), ceil(share / LOOK))
 
     def _plan_dear(self, method: str, rooms: Sequence[Room], held: Held) -> list[int]:
         open_rooms = [
@@ -179,13 +200,29 @@ class CostController:
     def choose(self, rooms: Sequence[Room], held: Held) -> list[Draft]:
         self._sequences = max(len(rooms), 1)  # a pass may hold a prompt alone
         self._context = sum(room.context + 1 for room in rooms)
+        chosen, proposed = [NOTHING] * len(rooms), [0] * len(rooms)
+        if any(proposal.draft.tokens for made in held for proposal in made):
+            chosen, proposed = self._chosen(rooms, held)
+        self._reasons = {
+            room.sequence: "" if draft.tokens else self._reason(room, made, nodes)
+            for room, draft, made, nodes in zip(rooms, chosen, held, proposed, strict=True)
+        }
+        self._parked.clear()
+        self._trees.clear()
+        return chosen
+
+    def _chosen(self, rooms: Sequence[Room], held: Held) -> tuple[list[Draft], list[int]]:
+        """Per sequence, what is verified, and the number of nodes that might have been."""
         trees = [self._tree(room, made) for room, made in zip(rooms, held, strict=True)]
         chosen = self._drawn(rooms, held)
         ranked = sorted(
-            (-value, place, node)
-            for place, (_, values) in enumerate(trees)
-            for node, value in enumerate(values)
-            if value > 0.0 and not len(chosen[place])
+            [
+                (-value, place, node)
+                for place, (_, values) in enumerate(trees)
+                if not chosen[place].tokens
+                for node, value in enumerate(values)
+                if value > 0.0
+            ]
         )
         kept: list[list[int]] = [[] for _ in rooms]
         count = self._worth([-value for value, _, _ in ranked], rooms, held, chosen)
@@ -193,14 +230,9 @@ class CostController:
             kept[place].append(node)
         for place, nodes in enumerate(kept):
             if nodes:
-                chosen[place] = trees[place][0].kept(nodes)
-        self._reasons = {
-            room.sequence: "" if len(draft) else self._reason(room, made, len(tree))
-            for room, draft, made, (tree, _) in zip(rooms, chosen, held, trees, strict=True)
-        }
-        self._parked.clear()
-        self._trees.clear()
-        return chosen
+                tree, prefix = trees[place][0], nodes == list(range(len(nodes)))
+                chosen[place] = tree.cut(len(nodes)) if prefix else tree.kept(nodes)
+        return chosen, [len(tree.tokens) for tree, _ in trees]
 
     def _drawn(self, rooms: Sequence[Room], held: Held) -> list[Draft]:
         """What is settled of drawn drafts, before other rows are weighed; see ``drawn``."""
@@ -353,9 +385,11 @@ class CostController:
         if not self.times.known:  # only passes with prompts so far
             return
         self._account(decision, view)
-        probing = {name for sequence, name in self._probing if sequence == room.sequence}
-        self._probing -= {(room.sequence, name) for name in probing}
-        view.learn(decision, frozenset(probing))
+        probing: frozenset[str] = frozenset()
+        if self._probing:
+            probing = frozenset(name for number, name in self._probing if number == room.sequence)
+            self._probing -= {(room.sequence, name) for name in probing}
+        view.learn(decision, probing)
 
     def _account(self, decision: Decision, view: View) -> None:
         ledger, step_s, spent = view.scope.ledger, self.times.level, 0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from statistics import median
 
 from slipstream.drafters import runs_a_model
 from slipstream.drafters.base import Draft
@@ -33,6 +32,8 @@ def _place(rows: int) -> tuple[int, float]:
 
 
 _PLACES = tuple(_place(rows) for rows in range(1, KNOTS[-1] + 1))
+_WAYS = tuple(tuple(way for low, way in _PLACES if low == lower) for lower in range(len(KNOTS) - 1))
+"""The same ways by knot."""
 
 
 class PassTimes:
@@ -123,7 +124,10 @@ class PassTimes:
 
     def _learn_level(self, level: float) -> None:
         self._levels.append(level)
-        self.level = median(self._levels)
+        ordered = sorted(self._levels)
+        half = len(ordered) // 2
+        odd = len(ordered) % 2
+        self.level = ordered[half] if odd else (ordered[half - 1] + ordered[half]) / 2
 
     def _learn_extra(self, rows: int, seen: float) -> None:
         lower, way = _PLACES[rows - 1]
@@ -151,7 +155,11 @@ class PassTimes:
 
 def _interpolated(values: list[float]) -> list[float]:
     """At 1, 2, .. 64 rows."""
-    return [values[low] + way * (values[low + 1] - values[low]) for low, way in _PLACES]
+    found: list[float] = []
+    for low, ways in enumerate(_WAYS):
+        start, rise = values[low], values[low + 1] - values[low]
+        found += [start + way * rise for way in ways]
+    return found
 
 
 class _Slope:
@@ -243,10 +251,13 @@ class DraftTimes:
         return told
 
     def _learn(self, nodes: int, told: float, step_s: float) -> None:
-        new = (1.0, nodes, nodes * nodes, told, nodes * told)
-        self._sums = one, x, xx, y, xy = tuple(  # type: ignore[assignment]
-            DRAFT_FADING * old + add for old, add in zip(self._sums, new, strict=True)
-        )
+        one, x, xx, y, xy = self._sums
+        one = DRAFT_FADING * one + 1.0
+        x = DRAFT_FADING * x + nodes
+        xx = DRAFT_FADING * xx + nodes * nodes
+        y = DRAFT_FADING * y + told
+        xy = DRAFT_FADING * xy + nodes * told
+        self._sums = one, x, xx, y, xy
         call, node = self._prior(step_s)
         for nodes_before in (1, 4):  # the prior as two calls of half a weight
             expected = call + node * nodes_before

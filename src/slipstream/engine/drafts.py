@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 from operator import index
 
 import numpy as np
@@ -11,6 +12,7 @@ from slipstream.constraint import Constraint
 from slipstream.drafters.base import ROOT, Distribution, Draft
 
 MOST_NODES = 1024  # llama.cpp's bound on the length of a draft
+CHAIN = tuple(range(ROOT, MOST_NODES - 1))  # parents of the longest chain
 MOST_REASON = 500  # characters of a drafter's own words
 TOLERANCE = 1e-6  # of the sum of a distribution
 
@@ -27,9 +29,12 @@ def _shape_fault(draft: Draft) -> str | None:
 
 
 def _estimate_fault(probabilities: Sequence[float]) -> str | None:
-    """A comparison with a NaN is false, so it is a fault too."""
+    """A comparison with a NaN is false, so it is a fault too; here their sum shows one."""
     try:
-        within = all(0.0 <= probability <= 1.0 for probability in probabilities)
+        total = sum(probabilities)
+        within = not probabilities or (
+            min(probabilities) >= 0.0 and max(probabilities) <= 1.0 and not isnan(total)
+        )
     except TypeError:
         within = False
     return None if within else "an estimate that is no probability"
@@ -53,7 +58,15 @@ def _distribution_fault(
     return None
 
 
+def _is_chain(parents: Sequence[int]) -> bool:
+    return parents == CHAIN[: len(parents)]
+
+
 def _tree_fault(tokens: Sequence[int], parents: Sequence[int], vocabulary: int) -> str | None:
+    if not tokens:
+        return None
+    if _is_chain(parents) and min(tokens) >= 0 and max(tokens) < vocabulary:
+        return None
     seen: set[tuple[int, int]] = set()
     for node, (token, parent) in enumerate(zip(tokens, parents, strict=True)):
         if not 0 <= token < vocabulary:
@@ -80,8 +93,7 @@ def checked(draft: Draft, vocabulary: int, method: str) -> tuple[Draft, str | No
     if fault is not None:
         return Draft(), fault
     try:
-        tokens = tuple(index(token) for token in draft.tokens)
-        parents = tuple(index(parent) for parent in draft.parents)
+        tokens, parents = tuple(map(index, draft.tokens)), tuple(map(index, draft.parents))
     except TypeError:
         return Draft(), "tokens or parents are not integers"
     fault = _tree_fault(tokens, parents, vocabulary)

@@ -80,6 +80,8 @@ class SequenceState:
     def untold(self) -> dict[str, int]:
         """Reasons for drafts not verified that no round has yet; from now on one has."""
         reasons = self.statistics.rejected_drafts
+        if not reasons:
+            return {}
         fresh = {
             reason: count - self.told[reason]
             for reason, count in reasons.items()
