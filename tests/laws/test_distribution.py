@@ -43,7 +43,10 @@ from joint_draws import (
     trees,
 )
 from slipstream.backends.base import Outputs, Step
+from slipstream.drafters import draft_simple as draft_simple_module
 from slipstream.drafters.base import BaseDrafter, Distribution, Draft, DraftRequest
+from slipstream.drafters.draft_tree import Child
+from slipstream.engine.controller import Proposal, Room
 from slipstream.engine.cost_controller import CostController
 from slipstream.engine.engine import Engine
 from slipstream.engine.events import EmittedToken
@@ -256,10 +259,13 @@ class Stubborn(BaseDrafter):
 
 
 def cost_controlled(
-    drafters: Sequence[BaseDrafter], program: PricedProgram, expected: Mapping[Pair, float]
+    drafters: Sequence[BaseDrafter],
+    program: PricedProgram,
+    expected: Mapping[Pair, float],
+    kind: type[CostController] = CostController,
 ) -> float:
     """The p-value of the pair after the first token, each request with a scope of its own."""
-    draws, controller = 800, CostController(credit=20.0)
+    draws, controller = 800, kind(credit=20.0)
     engine = fake_engine(
         drafters,
         program,
@@ -306,10 +312,41 @@ class SureBehindZero(FakeProgram):
         return row
 
 
-def test_a_draft_models_trees_keep_the_distribution_under_the_cost_controller() -> None:
+def drafted_trees(kind: type[CostController] = CostController) -> float:
     drafter = draft_simple(fake_draft_model(SureBehindZero(3)), 3, n_max=4, draft_branches=2)
     program = PricedProgram(1.5, flat=True, vocabulary=3, spread=1.0)
-    assert cost_controlled([drafter], program, flat_pairs(3)) > LEVEL
+    return cost_controlled([drafter], program, flat_pairs(3), kind)
+
+
+def test_a_draft_models_trees_keep_the_distribution_under_the_cost_controller() -> None:
+    assert drafted_trees() > LEVEL
+
+
+def test_an_order_of_growth_that_depends_on_the_token_drawn_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The likelier a drawn token makes what follows, the earlier it is expanded and kept."""
+
+    def weighed(*arguments: Any) -> list[Child]:
+        children: list[Child] = right(*arguments)
+        return [replace(child, weight=0.9 if child.token == 0 else 0.3) for child in children]
+
+    right = draft_simple_module.drawn
+    monkeypatch.setattr(draft_simple_module, "drawn", weighed)
+    assert drafted_trees() < LEVEL
+
+
+class CutsByTokens(CostController):
+    """Verifies a drawn draft up to the first token that is not 0."""
+
+    def _settled(self, room: Room, made: tuple[Proposal, ...]) -> tuple[Draft, int]:
+        draft, count = super()._settled(room, made)
+        others = [node for node, token in enumerate(draft.tokens[:count]) if token != 0]
+        return draft, min([count, *others])
+
+
+def test_a_controller_that_cuts_by_what_was_drawn_is_caught() -> None:
+    assert drafted_trees(CutsByTokens) < LEVEL
 
 
 def test_counts_hold_under_rejection() -> None:
