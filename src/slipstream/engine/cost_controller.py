@@ -112,11 +112,13 @@ class CostController:
         foresight = view.foresight(method)
         idle, looked_s = foresight.idle, self._drafter(method).seconds(0, 0.0)
         silent = view.tokens - foresight.asked
+        if foresight.run > 0:  # it was right just now
+            return min(room.nodes, MOST_NODES)
         free = idle <= 8 or looked_s <= FREE * self.times.level
         if not free and silent < 1 << min(idle // 8, 5) and self._purse_s(view, room) < 0.0:
             self._refuse(room, method, "budget")
             return 0
-        if foresight.run <= 0 and silent < self._interval(looked_s, view):
+        if silent < self._interval(looked_s, view):
             self._refuse(room, method, "seldom of use")
             return 0
         return min(room.nodes, MOST_NODES)
