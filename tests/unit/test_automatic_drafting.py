@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from drafters_for_tests import ScriptedDrafter
 from slipstream import drafters
 from slipstream.cli.draft_lines import HEADER, decision_lines
 from slipstream.drafters.base import Draft
@@ -41,20 +40,14 @@ def test_auto_needs_what_it_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
         drafters.check_names(["auto"])
 
 
-def named(name: str) -> ScriptedDrafter:
-    drafter = ScriptedDrafter([])
-    drafter.name = name
-    return drafter
-
-
 def test_the_controller_fits_the_drafters() -> None:
-    cheap = controller_for([named("suffix"), named("draft-simple")], fixed=False)
+    cheap = controller_for(["suffix", "draft-simple"], fixed=False)
     assert isinstance(cheap, CostController)
     assert cheap._credit == CREDIT
-    lone = controller_for([named("draft-simple")], fixed=False)
+    lone = controller_for(["draft-simple"], fixed=False)
     assert isinstance(lone, CostController)
     assert lone._credit == LONE_CREDIT
-    fixed = controller_for([named("suffix")], fixed=True)
+    fixed = controller_for(["suffix"], fixed=True)
     assert isinstance(fixed, DoublingController)
     assert fixed.fixed
     assert isinstance(controller_for([], fixed=False), DoublingController)

@@ -17,7 +17,14 @@ from itertools import count
 from slipstream.backends.base import Outputs, Program
 from slipstream.drafters.base import Draft, Drafter
 from slipstream.engine.admission import prepare
-from slipstream.engine.batch import Share, assemble, decode_share, prompt_share, target_passes
+from slipstream.engine.batch import (
+    NO_MEMORY,
+    Share,
+    assemble,
+    decode_share,
+    prompt_share,
+    target_passes,
+)
 from slipstream.engine.controller import Controller, Decision, DoublingController, Room
 from slipstream.engine.drafting import Drafting, require_outputs
 from slipstream.engine.events import EmittedToken, Event, FinishReason
@@ -185,6 +192,7 @@ class Engine:
                 self._fail(sequence, error)
                 continue
             self.drafting.open(sequence)
+            sequence.statistics.warm |= self.controller.knows(sequence.scope)
             if len(sequence.tokens) >= sequence.limit:
                 sequence.finish_reason = "length"
                 self._retire(sequence)
@@ -243,10 +251,9 @@ class Engine:
                 raise
         for place, share in enumerate(shares):
             if len(share.draft):
-                reason = "no memory for draft rows"
-                share.sequence.statistics.rejected_drafts[reason] += 1
+                share.sequence.statistics.rejected_drafts[NO_MEMORY] += 1
                 shares[place] = decode_share(
-                    share.sequence, Draft(), share.room, share.proposals, reason=reason
+                    share.sequence, Draft(), share.room, share.proposals, reason=NO_MEMORY
                 )
         return self.program.run(assemble(shares, self.drafting.needs.hidden))
 

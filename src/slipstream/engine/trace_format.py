@@ -154,7 +154,8 @@ class End(_Record, frozen=True, kw_only=True, tag="end"):
 
     Attributes:
         finish_reason: ``stop``, ``length``, ``cancelled`` or ``error``.
-        summary: the request's statistics, without its rounds.
+        summary: the request's statistics, without its rounds; by ``warm`` among them, requests
+            that started warm are told from cold ones.
         reasons: why drafts were not verified, of those that no round has.
     """
 
