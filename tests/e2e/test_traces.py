@@ -142,6 +142,7 @@ def test_chat_shows_and_forgets_what_drafters_learned(
     assert done.stderr.count("ngram-mod, session : ") == 1
     replies = last_json(done)["replies"]
     assert [reply["stats"]["warm"] for reply in replies] == [False, True, False]
+    assert done.stderr.count("warm: ") == 1
     assert replies[0]["ids"] == replies[1]["ids"] == replies[2]["ids"]
     shown = slipstream("trace", path)
     assert shown.returncode == 0
