@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 HEADER = ("round", "proposed", "draft rows", "accepted", "drafters, or why none")
 WIDEST = 100  # columns
 MOST_PROPOSED = 38  # columns
+_TIED = "\u00a0"  # a space at which no line ends
 LEGEND = (
     "proposed: draft tokens per drafter, 6/4 = a tree of 6 tokens and 4 levels; in brackets the "
     "highest probability that the drafter states; draft rows: those of them that were verified, "
@@ -45,7 +46,7 @@ def decision_lines(decisions: Sequence[Decision]) -> list[str]:
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join((*map(str.ljust, row, widths), row[-1])).rstrip()
+    return "  ".join((*map(str.ljust, row, widths), row[-1])).rstrip().replace(_TIED, " ")
 
 
 def _wrapped(row: Sequence[str], proposed: Sequence[str], widths: Sequence[int]) -> list[str]:
@@ -60,13 +61,14 @@ def _wrapped(row: Sequence[str], proposed: Sequence[str], widths: Sequence[int])
 
 
 def _cells(place: int, decision: Decision) -> tuple[str, ...]:
-    candidates = ", ".join(map(_candidate, decision.proposals)) or "-"
+    told = (_candidate(proposal).replace(" ", _TIED) for proposal in decision.proposals)
+    candidates = ", ".join(told) or "-"
     rows = f"{decision.drafted}"
     if decision.cut_for_time:
         rows += f" ({decision.cut_for_time} cut)"
-    told = decision.verified.method if decision.drafted else in_words(decision.reason)
-    told = "end of the prompt" if decision.prompt else told or "-"
-    return (f"{place}", candidates, rows, f"{decision.accepted}", told)
+    reason = decision.verified.method if decision.drafted else in_words(decision.reason)
+    reason = "end of the prompt" if decision.prompt else reason or "-"
+    return (f"{place}", candidates, rows, f"{decision.accepted}", reason)
 
 
 def in_words(reason: str) -> str:
