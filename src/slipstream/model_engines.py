@@ -146,6 +146,7 @@ class ModelEngines:
             fast_forward=bool(drafters),
             trace=self._teller(tracing),
             ended=None if tracing is None else tracing.end,
+            forgot=None if tracing is None else tracing.forget,
         )
 
     def _teller(self, tracing: EngineTracing | None) -> Trace:

@@ -226,3 +226,27 @@ def test_worth_is_told_where_a_drafter_was_asked() -> None:
     player.play([a_decision(1)], ["a", "b"])
     player.play([a_decision(2, proposals=())], ["a", "b"])
     assert made.calls == ["a"]
+
+
+def test_what_was_erased_is_erased_in_a_replay(tmp_path: Path) -> None:
+    """Within a request and between two; a session's name never enters the trace."""
+    file = tiny_model(tmp_path / "tiny.gguf", "llama", context=512)
+    path = tmp_path / "t.jsonl"
+    keywords: dict[str, Any] = {"backend": "reference", "context": 512, "spec": "suffix"}
+    model = Model(str(file), trace=path, **keywords)
+    options: dict[str, Any] = {"max_tokens": 60, "ignore_eos": True, "session": "mine"}
+    model.complete(PROMPTS[0], **options)
+    stream = model.generate(PROMPTS[0], **options)
+    for _ in range(3):
+        next(stream)
+    model.forget("mine")
+    list(stream)
+    model.forget("mine")
+    assert not model.complete(PROMPTS[0], **options).statistics.warm
+    recorded, played = play(path, policy_maker("auto")(("suffix",)))
+    assert len({decision.room.scope for decision in recorded}) == 3
+    chosen = [draft for one in played for draft in one.chosen]
+    for draft, decision in zip(chosen, recorded, strict=True):
+        assert draft.cut(len(decision.verified)).tokens == decision.verified.tokens
+        assert len(draft) == len(decision.verified) + decision.cut_for_time
+    assert b"mine" not in path.read_bytes()

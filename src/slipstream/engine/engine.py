@@ -39,6 +39,7 @@ from slipstream.sampling import Primitives
 from slipstream.verify.base import Verdict, Verifier
 
 Trace = Callable[[Decision, Round], None]
+Forgot = Callable[[Sequence[str | None]], None]
 Ended = Callable[[int, FinishReason, Statistics, Mapping[str, int]], None]
 """Sequence, why it ended, its statistics, and reasons for drafts not verified that no round has."""
 
@@ -57,6 +58,7 @@ class Engine:
         controller: default ``DoublingController()``.
         trace: receives every decision and the round it became.
         ended: told of every request that is over.
+        forgot: told of scopes that were erased; None = all.
         identities: of sequences; shared by engines whose ids must differ.
         scope: the widest scope in which drafters may learn.
         clock: seconds; injected by tests.
@@ -78,6 +80,7 @@ class Engine:
         controller: Controller | None = None,
         trace: Trace | None = None,
         ended: Ended | None = None,
+        forgot: Forgot | None = None,
         identities: Iterator[int] | None = None,
         scope: DraftScope = "session",
         clock: Callable[[], float] = time.perf_counter,
@@ -93,6 +96,7 @@ class Engine:
         require_outputs(drafters, program.graph)
         self._trace = trace
         self._ended = ended
+        self._forgot = forgot
         self._identities = count() if identities is None else identities
         self._scope: DraftScope = scope
         self._tokenizer = tokenizer
@@ -162,6 +166,8 @@ class Engine:
             scopes = [s.scope for s in self.scheduler.running if s.session == session]
         for scope in scopes:
             self.controller.forget(scope)
+        if self._forgot is not None:
+            self._forgot(scopes)
         self.drafting.forget(scopes)
 
     def cancel(self, request: int) -> None:

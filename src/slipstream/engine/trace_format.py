@@ -103,7 +103,8 @@ class RoundRecord(_Record, frozen=True, kw_only=True, tag="round"):
         prompt: whether the rows were the end of its prompt; otherwise it decoded.
         time_s: clock reading when the verdict was known.
         nodes, context, drawn, affordable: its room (``engine.controller.Room``).
-        scope: a number for the room's scope, whose name may be a secret.
+        scope: a number for the room's scope, whose name may be a secret; another one once what was
+            learned there was erased.
         reason: why the controller verified nothing.
         asked: the drafters that were asked, in order.
         tokens, parents, methods: the verified tree.

@@ -96,12 +96,20 @@ class EngineTracing:
         self._numbers = count()
 
     def _scope(self, name: str) -> int:
-        """A number per name; the oldest names are forgotten, their numbers never used again."""
-        if name not in self._scopes:
-            self._scopes[name] = next(self._numbers)
-            if len(self._scopes) > MOST_SCOPES:
-                del self._scopes[next(iter(self._scopes))]
+        """A number per name; those unused for longest are forgotten, numbers never used again."""
+        number = self._scopes.pop(name, None)
+        self._scopes[name] = next(self._numbers) if number is None else number
+        if len(self._scopes) > MOST_SCOPES:
+            del self._scopes[next(iter(self._scopes))]
         return self._scopes[name]
+
+    def forget(self, scopes: Sequence[str | None]) -> None:
+        """The engine's ``forgot``: what is learned there from now on has another number."""
+        for name in scopes:
+            if name is None:
+                self._scopes.clear()
+            else:
+                self._scopes.pop(name, None)
 
     def round(self, decision: Decision, made: Round) -> None:
         """The engine's ``trace``."""

@@ -18,7 +18,7 @@ from itertools import groupby
 
 from slipstream.drafters.base import GRAMMAR, Draft
 from slipstream.engine.batch import NO_MEMORY
-from slipstream.engine.controller import Controller, Decision, Proposal
+from slipstream.engine.controller import Controller, Decision, Proposal, Room
 from slipstream.errors import TraceError
 from slipstream.measure.lines import Line
 
@@ -108,6 +108,7 @@ class Player:
         self._drafter_times = drafter_times
         self._times = times
         self._done: dict[int, int] = {}
+        self._scopes: dict[int, str] = {}
         self._step = 0
 
     def play(self, made: Sequence[Decision], drafters: Sequence[str]) -> Played:
@@ -129,11 +130,21 @@ class Player:
         """A request is over."""
         self._controller.close(sequence)
         self._done.pop(sequence, None)
+        self._scopes.pop(sequence, None)
+
+    def _follow(self, room: Room) -> None:
+        """An open sequence whose scope has another number: what the old one held was erased."""
+        before = self._scopes.get(room.sequence, room.scope)
+        if before != room.scope:
+            self._controller.forget(before)
+        self._scopes[room.sequence] = room.scope
 
     def _position(self, decision: Decision) -> int:
         return self._done.get(decision.sequence, 0)
 
     def _play(self, decoding: Sequence[Decision], drafters: Sequence[str]) -> Played:
+        for decision in decoding:
+            self._follow(decision.room)
         held, censored = self._held(decoding, drafters)
         chosen = self._controller.choose([decision.room for decision in decoding], held)
         same = [_as_recorded(draft, made) for draft, made in zip(chosen, decoding, strict=True)]
