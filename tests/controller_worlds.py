@@ -283,6 +283,10 @@ class FixedLength:
 
     def forget(self, scope: str | None) -> None: ...
 
+    def knows(self, scope: str) -> bool:
+        del scope
+        return False
+
 
 def oracle(make: Callable[[], World], tokens: int) -> Run:
     """The best of the fixed lengths, 0 among them, in the same world."""

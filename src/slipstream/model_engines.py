@@ -142,10 +142,11 @@ class ModelEngines:
             places=self.room.places,
             identities=self.room.identities,
             primitives=self.loaded.primitives,
-            controller=controller_for(drafters, fixed=speculation.fixed),
+            controller=controller_for([d.name for d in drafters], fixed=speculation.fixed),
             fast_forward=bool(drafters),
             trace=self._teller(tracing),
             ended=None if tracing is None else tracing.end,
+            forgot=None if tracing is None else tracing.forget,
         )
 
     def _teller(self, tracing: EngineTracing | None) -> Trace:

@@ -50,9 +50,9 @@ def test_run_traces_and_trace_recomputes(
     [request] = record["requests"]
     for name in ("emitted", "drafted", "tested", "accepted", "target_passes", "acceptance_at"):
         assert request["recomputed"][name] == run["stats"][name], name
-    assert record["replay"]["rounds"] > 0
+    assert record["conditions"][0]["replay"]["rounds"] > 0
     assert "every recorded summary equals its rounds" in done.stdout
-    assert "policy off:" in done.stdout
+    assert "policy off, ngram-mod, cold:" in done.stdout
     table = done.stdout.replace(str(tiny), "tiny").splitlines()[:-1]
     assert "ngram-mod" in done.stdout
     assert all(line.isprintable() for line in table)
@@ -144,11 +144,14 @@ def test_chat_shows_and_forgets_what_drafters_learned(
     assert done.stderr.count("ngram-mod, session : ") == 1
     replies = last_json(done)["replies"]
     assert [reply["stats"]["warm"] for reply in replies] == [False, True, False]
+    assert done.stderr.count("warm: ") == 1
     assert replies[0]["ids"] == replies[1]["ids"] == replies[2]["ids"]
     shown = slipstream("trace", path)
     assert shown.returncode == 0
     assert shown.stdout.count("  cold ") == 2
     assert shown.stdout.count("  warm ") == 1
+    assert "ngram-mod, cold" in shown.stdout
+    assert "ngram-mod, warm" in shown.stdout
 
 
 def test_sharing_between_sessions_is_said(slipstream: Command, tiny: Path) -> None:

@@ -11,9 +11,10 @@ from drafters_for_tests import HostileDrafter, MalformedDrafter, ScriptedDrafter
 from engines import Output, check_counts, drain, fake_engine, greedy, joined, named_drafters, run
 from fake_program import FakeProgram
 from slipstream.backends.base import Outputs, Step
-from slipstream.engine.controller import Decision, replay
+from slipstream.engine.controller import Decision
 from slipstream.engine.cost_controller import CostController
 from slipstream.engine.sequence import Request
+from slipstream.measure.replay import replay
 from slipstream.options import SamplingOptions, SpeculationOptions
 
 PROMPT = (3, 1, 4, 1, 5, 9, 2, 6)

@@ -21,9 +21,10 @@ from controller_worlds import (
 )
 from slipstream.drafters.base import Draft
 from slipstream.engine.asking import heeds
-from slipstream.engine.controller import Decision, Room, replay
+from slipstream.engine.controller import Decision, Room
 from slipstream.engine.controllers import LONE_CREDIT
 from slipstream.engine.cost_controller import CostController
+from slipstream.measure.replay import replay
 
 CURVES = {"avx2": AVX2, "vnni": VNNI, "dear rows": DEAR_ROWS}
 

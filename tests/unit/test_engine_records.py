@@ -11,8 +11,9 @@ from drafters_for_tests import HostileDrafter, ScriptedDrafter
 from engines import check_counts, check_rounds, fake_engine, greedy, run
 from fake_program import FakeTokenizer
 from slipstream.drafters.base import Draft
-from slipstream.engine.controller import Decision, DoublingController, Proposal, Room, replay
+from slipstream.engine.controller import Decision, DoublingController, Proposal, Room
 from slipstream.engine.statistics import Round, Statistics
+from slipstream.measure.replay import replay
 
 PROMPT = [1, 2, 3, 4, 5]
 

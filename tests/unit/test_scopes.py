@@ -11,10 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from drafters_for_tests import TestDrafter
+from drafters_for_tests import ScriptedDrafter, TestDrafter
 from engines import drain, fake_engine
 from fake_model import LETTERS, MakeModel, fake_models
-from slipstream import Model
+from slipstream import Completion, Model, Piece
+from slipstream.cli.statistics import statistics_lines
 from slipstream.drafters import PRECEDENCE, implemented
 from slipstream.drafters.base import Pool
 from slipstream.drafters.ngram_mod import NgramMod
@@ -128,6 +129,30 @@ def test_warm_and_cold_are_told_apart(make: MakeModel) -> None:
     assert [warm("a", spec="none", fixed=False, ngram_mod_n_match=24, ngram_mod_n_min=48)] == [
         False
     ]
+
+
+def test_a_request_is_warm_where_the_controller_has_evidence(make: MakeModel) -> None:
+    """Of a drafter without a pool the controller still learns how it does."""
+    model = make(drafters=[ScriptedDrafter([])])
+
+    def warm(session: str, **keywords: Any) -> bool:
+        done = model.complete("abcd", max_tokens=20, session=session, **keywords)
+        assert ("warm" in " ".join(statistics_of(done))) is done.statistics.warm
+        return done.statistics.warm
+
+    assert [warm("a"), warm("a"), warm("b"), warm("b")] == [False, True, False, True]
+    assert model.remembered() == {}
+    assert [warm("a", draft_scope="request") for _ in range(2)] == [False, False]
+    assert [warm(name, draft_scope="all") for name in "cd"] == [False, True]
+    assert [warm("e", fixed=True) for _ in range(2)] == [False, False], "it learns nothing there"
+    model.forget("a")
+    assert [warm("a"), warm("b")] == [False, True]
+
+
+def statistics_of(done: Completion) -> list[str]:
+    """The statistics as `run` and `chat` print them."""
+    piece = Piece("", done.tokens, finish_reason=done.finish_reason, statistics=done.statistics)
+    return statistics_lines(piece, drawn=False)
 
 
 def test_what_is_remembered_is_shown_and_erased(make: MakeModel) -> None:

@@ -100,6 +100,8 @@ def statistics_lines(last: Piece, *, drawn: bool) -> list[str]:
     lines = [_speed(statistics, last.finish_reason)]
     if any(r.fired for r in statistics.rounds):
         lines.append(_drafts(statistics))
+    if statistics.warm:
+        lines.append("warm: drafting had learned from earlier requests; a first one may be slower")
     lines += verification_lines(statistics)
     lines += silent_lines(statistics)
     lines += [

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from slipstream.cli.output import add_json, print_json, printable, table
 
 if TYPE_CHECKING:
     from slipstream.engine.trace_format import Header
-    from slipstream.measure.trace_replay import Replay
+    from slipstream.measure.balance import Balance
     from slipstream.measure.trace_tally import DrafterTally, RequestTally
-    from slipstream.measure.trace_times import Balance
-    from slipstream.measure.traces import EngineReport, TraceReport
+    from slipstream.measure.traces import Condition, TraceReport
 
 SHOWN_REQUESTS = 40
 SHOWN_POSITIONS = 8
@@ -76,15 +75,15 @@ def _lines(report: TraceReport, policy: str | None) -> list[str]:
         lines.append(f"and {len(report.requests) - len(requests)} more requests (--json has all)")
     joined = conditions(report)
     drafters = [
-        _drafter(name if condition == name else f"{name} of {condition}", tally)
-        for condition, engine in joined.items()
-        for name, tally in engine.drafters.items()
+        _drafter(name, condition, tally)
+        for condition in joined
+        for name, tally in condition.drafters.items()
     ]
     if drafters:
         lines += ["", table(_DRAFTERS, drafters)]
     lines += ["", *_balance_lines(joined)]
     if policy is not None:
-        lines.append(_replay_line(report.replay, policy))
+        lines += _replay_lines(joined, policy)
     return [*lines, *_verdict(report)]
 
 
@@ -93,15 +92,14 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def _request(report: TraceReport, request: RequestTally) -> list[object]:
-    summary = {} if request.end is None else request.end.summary
     found = request.recomputed()
     balance = report.balances.get(request.sequence)
-    percent = None if balance is None else balance.cost_percent
+    percent = None if balance is None or not balance.passes else balance.cost_percent
     equal = "no end" if request.end is None else "NO" if request.differences() else "yes"
     return [
         request.sequence,
         ",".join(request.drafters) or "none",
-        {True: "warm", False: "cold"}.get(bool(summary.get("warm")), "-") if summary else "-",
+        "-" if request.memory == "unknown" else request.memory,
         request.emitted,
         request.rounds,
         request.drafted,
@@ -114,7 +112,8 @@ def _request(report: TraceReport, request: RequestTally) -> list[object]:
     ]
 
 
-def _drafter(name: str, tally: DrafterTally) -> list[object]:
+def _drafter(name: str, condition: Condition, tally: DrafterTally) -> list[object]:
+    of = "" if condition.name == name else f" of {condition.name}"
     rate = tally.accepted / tally.verified if tally.verified else None
     positions = [
         f"{tally.accepted_at[depth]}/{tally.reached[depth]}"
@@ -122,7 +121,7 @@ def _drafter(name: str, tally: DrafterTally) -> list[object]:
     ]
     more = ".." if len(tally.reached) > SHOWN_POSITIONS else ""
     return [
-        name,
+        f"{name}{of}, {condition.memory}",
         tally.asked,
         tally.proposed,
         tally.verified,
@@ -133,35 +132,43 @@ def _drafter(name: str, tally: DrafterTally) -> list[object]:
     ]
 
 
-def _balance_lines(joined: Mapping[str, EngineReport]) -> list[str]:
+def _balance_lines(joined: Sequence[Condition]) -> list[str]:
     lines = [
-        _balance_line(name, condition.balance)
-        for name, condition in joined.items()
+        _balance_line(condition.title, condition.balance)
+        for condition in joined
         if condition.balance.passes
     ]
-    if not lines and any(condition.record.drafters for condition in joined.values()):
+    if not lines and any(condition.record.drafters for condition in joined):
         return ["balance: not measurable, no decoding pass without drafts was traced"]
     return lines
 
 
 def _balance_line(name: str, balance: Balance) -> str:
-    left_out = f"; {balance.left_out} passes with prompt rows left out" if balance.left_out else ""
+    left_out = (
+        f"; {balance.left_out} rounds beside prompt rows left out" if balance.left_out else ""
+    )
     return (
-        f"balance of {name}: drafters {balance.draft_s:.3f} s + extra rows "
+        f"balance of {name}: drafting {balance.draft_s:.3f} s + extra rows "
         f"{balance.extra_rows_s:.3f} s + bookkeeping {balance.bookkeeping_s:.3f} s - saved "
         f"{balance.saved_s:.3f} s = {_number(balance.cost_percent, 2)} % of the plain time "
         f"{balance.plain_s:.3f} s{left_out}"
     )
 
 
-def _replay_line(replay: Replay | None, policy: str) -> str:
-    if replay is None or replay.tok_s is None or replay.recorded_tok_s is None:
-        return f"policy {policy}: not measurable, no decoding pass with drafters was traced"
-    return (
-        f"policy {policy}: {replay.tok_s:.1f} tokens/s estimated, {replay.recorded_tok_s:.1f} "
-        f"recorded (x{replay.tok_s / replay.recorded_tok_s:.2f}); censored {replay.censored} of "
-        f"{replay.rounds} rounds, where it wanted more than was recorded"
-    )
+def _replay_lines(joined: Sequence[Condition], policy: str) -> list[str]:
+    """A line per condition of which decoding passes with drafters were traced."""
+    lines = []
+    for condition in joined:
+        made = condition.outcome
+        if made.tok_s is not None and made.recorded_tok_s is not None:
+            lines.append(
+                f"policy {policy}, {condition.title}: {made.tok_s:.1f} tokens/s estimated, "
+                f"{made.recorded_tok_s:.1f} recorded (x{made.tok_s / made.recorded_tok_s:.2f}); "
+                f"censored {made.censored} of {made.rounds} rounds, where it wanted more than was "
+                "recorded"
+            )
+    none = f"policy {policy}: not measurable, no decoding pass with drafters was traced"
+    return lines or [none]
 
 
 def _verdict(report: TraceReport) -> list[str]:

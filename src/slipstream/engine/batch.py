@@ -13,6 +13,8 @@ from slipstream.engine.controller import Proposal, Room
 from slipstream.engine.sequence import SequenceState
 
 NO_ROOM = Room(-1, 0)
+NO_MEMORY = "no memory for draft rows"
+"""Why a pass ran without the draft rows that were chosen."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Protocol
 
 from slipstream.drafters.base import Draft
@@ -131,6 +130,9 @@ class Controller(Protocol):
     def forget(self, scope: str | None) -> None:
         """Erase what was learned of the texts of a scope, or of all."""
 
+    def knows(self, scope: str) -> bool:
+        """Whether it has learned of the texts of a scope, so that a request starts warm there."""
+
 
 @dataclass
 class DoublingController:
@@ -192,54 +194,11 @@ class DoublingController:
     def forget(self, scope: str | None) -> None:
         """Widths belong to sequences, not to scopes."""
 
+    def knows(self, scope: str) -> bool:
+        """Widths end with their sequences."""
+        del scope
+        return False
+
 
 def _first(proposals: Sequence[Proposal]) -> Draft:
     return next((p.draft for p in proposals if len(p.draft)), Draft())
-
-
-def replay(decisions: Sequence[Decision], controller: Controller) -> list[Draft]:
-    """What ``controller`` chooses to verify of the recorded proposals, per decision in order.
-
-    It is told the recorded verdicts, so its own choices equal the record where it is the
-    controller that made it (a longer choice means that the engine had no time for the rest).
-    Decisions of one pass are chosen together, as they were; decisions about prompts are left out
-    by the caller.
-    """
-    order = _order(decisions)
-    chosen: list[Draft] = []
-    for _, group in groupby(enumerate(decisions), _pass):
-        together = [decision for _, decision in group]
-        rooms = [decision.room for decision in together]
-        held: list[tuple[Proposal, ...]] = [() for _ in rooms]
-        for method in order:
-            made = [_of(method, decision) for decision in together]
-            if any(made):
-                caps = controller.plan(method, rooms, held)
-                for place, (cap, proposal) in enumerate(zip(caps, made, strict=True)):
-                    held[place] += (proposal,) if cap and proposal else ()
-        chosen += controller.choose(rooms, held)
-        for decision in together:
-            controller.observe(decision)
-    return chosen
-
-
-def _pass(numbered: tuple[int, Decision]) -> tuple[int, int]:
-    """Decisions that carry no step are passes of their own."""
-    place, decision = numbered
-    return (decision.step, -1) if decision.step else (0, place)
-
-
-def _of(method: str, decision: Decision) -> Proposal | None:
-    return next((p for p in decision.proposals if p.method == method), None)
-
-
-def _order(decisions: Sequence[Decision]) -> list[str]:
-    """The methods in order of precedence, as far as the record shows it."""
-    order: list[str] = []
-    for decision in decisions:
-        place = 0
-        for proposal in decision.proposals:
-            if proposal.method not in order:
-                order.insert(place, proposal.method)
-            place = order.index(proposal.method) + 1
-    return order

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slipstream.drafters import runs_a_model
-from slipstream.drafters.base import Drafter
 from slipstream.engine.controller import Controller, DoublingController
 from slipstream.engine.cost_controller import CREDIT, CostController
 
@@ -14,9 +13,9 @@ LONE_CREDIT = (
 )
 
 
-def controller_for(drafters: Sequence[Drafter], *, fixed: bool) -> Controller:
-    """The controller of an engine with these drafters; ``fixed`` verifies whole drafts."""
-    if fixed or not drafters:
+def controller_for(methods: Sequence[str], *, fixed: bool) -> Controller:
+    """The controller of an engine with drafters of these names; ``fixed`` verifies whole drafts."""
+    if fixed or not methods:
         return DoublingController(fixed=fixed)
-    alone = all(runs_a_model(drafter.name) for drafter in drafters)
+    alone = all(map(runs_a_model, methods))
     return CostController(LONE_CREDIT if alone else CREDIT)

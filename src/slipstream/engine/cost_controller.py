@@ -8,7 +8,7 @@ is paid from a purse of under 1 % of plain time and of what was saved, and a sco
 be sure of a gain. A drafter that runs a model is asked where that pays (``asking.py``), and parked
 otherwise.
 
-It reads no clock and draws nothing: ``replay`` repeats its choices from a trace.
+It reads no clock and draws nothing: ``measure.replay`` repeats its choices from a trace.
 """
 
 from __future__ import annotations
@@ -434,3 +434,6 @@ class CostController:
 
     def forget(self, scope: str | None) -> None:
         self.experience.forget(scope)
+
+    def knows(self, scope: str) -> bool:
+        return self.experience.knows(scope)

@@ -17,7 +17,14 @@ from itertools import count
 from slipstream.backends.base import Outputs, Program
 from slipstream.drafters.base import Draft, Drafter
 from slipstream.engine.admission import prepare
-from slipstream.engine.batch import Share, assemble, decode_share, prompt_share, target_passes
+from slipstream.engine.batch import (
+    NO_MEMORY,
+    Share,
+    assemble,
+    decode_share,
+    prompt_share,
+    target_passes,
+)
 from slipstream.engine.controller import Controller, Decision, DoublingController, Room
 from slipstream.engine.drafting import Drafting, require_outputs
 from slipstream.engine.events import EmittedToken, Event, FinishReason
@@ -32,6 +39,7 @@ from slipstream.sampling import Primitives
 from slipstream.verify.base import Verdict, Verifier
 
 Trace = Callable[[Decision, Round], None]
+Forgot = Callable[[Sequence[str | None]], None]
 Ended = Callable[[int, FinishReason, Statistics, Mapping[str, int]], None]
 """Sequence, why it ended, its statistics, and reasons for drafts not verified that no round has."""
 
@@ -50,6 +58,7 @@ class Engine:
         controller: default ``DoublingController()``.
         trace: receives every decision and the round it became.
         ended: told of every request that is over.
+        forgot: told of scopes that were erased; None = all.
         identities: of sequences; shared by engines whose ids must differ.
         scope: the widest scope in which drafters may learn.
         clock: seconds; injected by tests.
@@ -71,6 +80,7 @@ class Engine:
         controller: Controller | None = None,
         trace: Trace | None = None,
         ended: Ended | None = None,
+        forgot: Forgot | None = None,
         identities: Iterator[int] | None = None,
         scope: DraftScope = "session",
         clock: Callable[[], float] = time.perf_counter,
@@ -86,6 +96,7 @@ class Engine:
         require_outputs(drafters, program.graph)
         self._trace = trace
         self._ended = ended
+        self._forgot = forgot
         self._identities = count() if identities is None else identities
         self._scope: DraftScope = scope
         self._tokenizer = tokenizer
@@ -155,6 +166,8 @@ class Engine:
             scopes = [s.scope for s in self.scheduler.running if s.session == session]
         for scope in scopes:
             self.controller.forget(scope)
+        if self._forgot is not None:
+            self._forgot(scopes)
         self.drafting.forget(scopes)
 
     def cancel(self, request: int) -> None:
@@ -185,6 +198,7 @@ class Engine:
                 self._fail(sequence, error)
                 continue
             self.drafting.open(sequence)
+            sequence.statistics.warm |= self.controller.knows(sequence.scope)
             if len(sequence.tokens) >= sequence.limit:
                 sequence.finish_reason = "length"
                 self._retire(sequence)
@@ -243,10 +257,9 @@ class Engine:
                 raise
         for place, share in enumerate(shares):
             if len(share.draft):
-                reason = "no memory for draft rows"
-                share.sequence.statistics.rejected_drafts[reason] += 1
+                share.sequence.statistics.rejected_drafts[NO_MEMORY] += 1
                 shares[place] = decode_share(
-                    share.sequence, Draft(), share.room, share.proposals, reason=reason
+                    share.sequence, Draft(), share.room, share.proposals, reason=NO_MEMORY
                 )
         return self.program.run(assemble(shares, self.drafting.needs.hidden))
 

@@ -147,3 +147,8 @@ class Experience:
         gone = [key for key, view in self._views.items() if scope in (None, view.scope.name)]
         for key in gone:
             del self._views[key]
+
+    def knows(self, scope: str) -> bool:
+        """Whether any decoding of the scope was accounted for; opening a sequence is not enough."""
+        found = self._scopes.get(scope)
+        return found is not None and found.ledger.plain_s > 0.0

@@ -72,7 +72,8 @@ class Statistics:
         rounds: in order; one per target pass that sampled.
         rejected_drafts: reason -> malformed drafts that were not verified.
         drafters: names of the drafting methods at work, ``none`` left out.
-        warm: whether a drafter had learned tokens in its scope before it started.
+        warm: whether a drafter had learned tokens in its scope before it started, or the controller
+            how drafts do there.
         complete: whether the output is a whole document of its grammar; None without one.
         verification: the rule by which drafts are accepted.
         lossless: whether the output has the distribution of plain decoding; without it the output

@@ -103,7 +103,8 @@ class RoundRecord(_Record, frozen=True, kw_only=True, tag="round"):
         prompt: whether the rows were the end of its prompt; otherwise it decoded.
         time_s: clock reading when the verdict was known.
         nodes, context, drawn, affordable: its room (``engine.controller.Room``).
-        scope: a number for the room's scope, whose name may be a secret.
+        scope: a number for the room's scope, whose name may be a secret; another one once what was
+            learned there was erased.
         reason: why the controller verified nothing.
         asked: the drafters that were asked, in order.
         tokens, parents, methods: the verified tree.
@@ -154,7 +155,8 @@ class End(_Record, frozen=True, kw_only=True, tag="end"):
 
     Attributes:
         finish_reason: ``stop``, ``length``, ``cancelled`` or ``error``.
-        summary: the request's statistics, without its rounds.
+        summary: the request's statistics, without its rounds; by ``warm`` among them, requests
+            that started warm are told from cold ones.
         reasons: why drafts were not verified, of those that no round has.
     """
 

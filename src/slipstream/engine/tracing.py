@@ -8,7 +8,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from slipstream.engine.controller import Decision, Proposal
+from slipstream.drafters.base import Draft
+from slipstream.engine.controller import Decision, Proposal, Room
 from slipstream.engine.events import FinishReason
 from slipstream.engine.statistics import Round, Statistics
 from slipstream.engine.trace_file import TraceFile
@@ -95,12 +96,20 @@ class EngineTracing:
         self._numbers = count()
 
     def _scope(self, name: str) -> int:
-        """A number per name; the oldest names are forgotten, their numbers never used again."""
-        if name not in self._scopes:
-            self._scopes[name] = next(self._numbers)
-            if len(self._scopes) > MOST_SCOPES:
-                del self._scopes[next(iter(self._scopes))]
+        """A number per name; those unused for longest are forgotten, numbers never used again."""
+        number = self._scopes.pop(name, None)
+        self._scopes[name] = next(self._numbers) if number is None else number
+        if len(self._scopes) > MOST_SCOPES:
+            del self._scopes[next(iter(self._scopes))]
         return self._scopes[name]
+
+    def forget(self, scopes: Sequence[str | None]) -> None:
+        """The engine's ``forgot``: what is learned there from now on has another number."""
+        for name in scopes:
+            if name is None:
+                self._scopes.clear()
+            else:
+                self._scopes.pop(name, None)
 
     def round(self, decision: Decision, made: Round) -> None:
         """The engine's ``trace``."""
@@ -179,3 +188,42 @@ def _asked(proposal: Proposal) -> Asked:
         seconds=proposal.elapsed_s,
         shared=proposal.shared,
     )
+
+
+def recorded_decision(record: RoundRecord) -> Decision:
+    """What ``round_record`` was made of, as far as a record holds it.
+
+    Missing are the name of the scope, which may be a secret, and the distributions of drawn tokens.
+    """
+    room = Room(
+        record.sequence,
+        record.nodes,
+        record.context,
+        record.drawn,
+        f"scope {record.scope}",
+        record.affordable,
+    )
+    return Decision(
+        time_s=record.time_s,
+        room=room,
+        proposals=tuple(map(_proposal, record.asked)),
+        verified=Draft(record.tokens, record.parents, record.methods),
+        path=record.path,
+        tokens=record.sampled,
+        rejected=record.rejected,
+        cut_for_time=record.cut_for_time,
+        rows=record.pass_rows,
+        elapsed_s=record.verify_s,
+        prompt_rows=record.prompt_rows,
+        sequence=record.sequence,
+        step=record.step,
+        prompt=record.prompt,
+        draft_s=record.draft_s,
+        reason=record.reason,
+    )
+
+
+def _proposal(asked: Asked) -> Proposal:
+    methods = (asked.method,) * len(asked.tokens)
+    draft = Draft(asked.tokens, asked.parents, methods, asked.probabilities)
+    return Proposal(asked.method, asked.cap, draft, asked.seconds, asked.shared)

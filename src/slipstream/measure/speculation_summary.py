@@ -214,5 +214,5 @@ def record(summary: Summary) -> dict[str, Any]:
     if ratio is not None and ratio.pairs < FEWEST_PAIRS:
         made["speed_up"] |= {"low": None, "high": None}
     if balance is not None:
-        made["balance"] |= {"net_s": balance.net_s, "net_share": balance.net_share}
+        made["balance"] = balance.to_mapping()
     return made

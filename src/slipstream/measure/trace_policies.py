@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from slipstream.engine.controller import Controller, Decision, DoublingController
-from slipstream.engine.cost_controller import CostController
+from slipstream.engine.controllers import controller_for
 from slipstream.errors import OptionError
-from slipstream.measure.trace_times import RowTimes
 
-PolicyMaker = Callable[[RowTimes], Controller]
+PolicyMaker = Callable[[Sequence[str]], Controller]
+"""Names of an engine's drafters -> a new controller."""
 
 
 class FixedController(DoublingController):
@@ -29,15 +29,15 @@ class Policy:
 
     Attributes:
         form: as a user writes it.
-        make: (text after the colon, or None; t(rows) of the trace) -> a new controller.
+        make: (text after the colon, or None; names of the drafters) -> a new controller.
     """
 
     form: str
-    make: Callable[[str | None, RowTimes], Controller]
+    make: Callable[[str | None, Sequence[str]], Controller]
 
 
-def _fixed(argument: str | None, times: RowTimes) -> Controller:
-    del times
+def _fixed(argument: str | None, drafters: Sequence[str]) -> Controller:
+    del drafters
     if argument is None or not argument.isdecimal() or not 1 <= int(argument) <= 1024:
         raise OptionError(
             "`--policy fixed:N` with N from 1 to 1024", f"`{argument}`", "For example `fixed:4`."
@@ -45,21 +45,25 @@ def _fixed(argument: str | None, times: RowTimes) -> Controller:
     return FixedController(int(argument))
 
 
-def _plain(make: Callable[[], Controller]) -> Callable[[str | None, RowTimes], Controller]:
-    def made(argument: str | None, times: RowTimes) -> Controller:
-        del times
+def _plain(make: PolicyMaker) -> Callable[[str | None, Sequence[str]], Controller]:
+    def made(argument: str | None, drafters: Sequence[str]) -> Controller:
         if argument is not None:
             raise OptionError("a policy without a number", f"`:{argument}`", "Leave it out.")
-        return make()
+        return make(drafters)
 
     return made
 
 
+def _auto(drafters: Sequence[str]) -> Controller:
+    """As an engine with these drafters gets it, whatever was recorded."""
+    return controller_for(drafters, fixed=False)
+
+
 POLICIES: dict[str, Policy] = {
-    "off": Policy("off", _plain(lambda: FixedController(0))),
+    "off": Policy("off", _plain(lambda _: FixedController(0))),
     "fixed": Policy("fixed:N", _fixed),
-    "doubling": Policy("doubling", _plain(DoublingController)),
-    "auto": Policy("auto", _plain(CostController)),
+    "doubling": Policy("doubling", _plain(lambda _: DoublingController())),
+    "auto": Policy("auto", _plain(_auto)),
 }
 
 
@@ -73,4 +77,4 @@ def policy_maker(text: str) -> PolicyMaker:
     if name not in POLICIES:
         known = ", ".join(policy.form for policy in POLICIES.values())
         raise OptionError(f"`--policy` one of {known}", f"`{text}`", "Choose one of them.")
-    return lambda times: POLICIES[name].make(argument if colon else None, times)
+    return lambda drafters: POLICIES[name].make(argument if colon else None, drafters)

@@ -6,13 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from slipstream.drafters.base import GRAMMAR
 from slipstream.engine.trace_format import End, RoundRecord
 from slipstream.errors import TraceError
 
 MOST_REASONS = 1024
+Memory = Literal["cold", "warm", "unknown"]
+"""What a request started from; known from its end, which the trace of a killed run lacks."""
 
 
 def examined(record: RoundRecord) -> list[list[int]]:
@@ -104,6 +106,7 @@ class RequestTally:
         engine, sequence: see ``RoundRecord``.
         drafters: at work.
         seconds: by phase: draft, verify, sample, commit; of passes that it may have shared.
+        tallies: drafter -> what it did for this request.
         faults: what the rounds themselves contradict.
         end: its last record, or None where the trace lacks it.
     """
@@ -127,6 +130,7 @@ class RequestTally:
     asked: set[str] = field(default_factory=set)
     reasons: Counter[str] = field(default_factory=Counter)
     seconds: Counter[str] = field(default_factory=Counter)
+    tallies: dict[str, DrafterTally] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     end: End | None = None
 
@@ -149,7 +153,13 @@ class RequestTally:
         for phase in ("draft", "verify", "sample", "commit"):
             self.seconds[phase] += getattr(record, f"{phase}_s")
         self._add_tested(record)
+        count_drafters(self.tallies, record)
         self._follow(record)
+
+    @property
+    def memory(self) -> Memory:
+        warm = None if self.end is None else self.end.summary.get("warm")
+        return "warm" if warm is True else "cold" if warm is False else "unknown"
 
     def _add_tested(self, record: RoundRecord) -> None:
         least, most = _least_tested(record), _most_tested(record)

@@ -2,60 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slipstream.drafters.base import GRAMMAR
 from slipstream.engine.trace_file import read_trace
 from slipstream.engine.trace_format import End, EngineRecord, Header, RoundRecord
+from slipstream.engine.tracing import recorded_decision
 from slipstream.errors import TraceError
+from slipstream.measure.balance import (
+    ENOUGH,
+    Balance,
+    Reference,
+    ReferenceFit,
+    parts_of_pass,
+    reference_of,
+)
+from slipstream.measure.replay import DrafterTimes, Outputs
 from slipstream.measure.trace_passes import Pass, passes
 from slipstream.measure.trace_policies import PolicyMaker
-from slipstream.measure.trace_replay import DrafterTimes, Outputs, Replay
-from slipstream.measure.trace_tally import DrafterTally, RequestTally, count_drafters
-from slipstream.measure.trace_times import Balance, RowTimes, TimeFit
+from slipstream.measure.trace_replay import Outcome, Replay
+from slipstream.measure.trace_tally import DrafterTally, Memory, RequestTally
+from slipstream.measure.trace_times import RowTimes, TimeFit
 
 MOST_REQUESTS = 100_000
 MOST_ENGINES = 1_000
 
 
 @dataclass
-class EngineReport:
-    """Requests under one set of speculation options.
-
-    Attributes:
-        drafters: drafter -> what it did.
-        balance: of its decoding passes; empty without drafters or times.
-    """
-
-    record: EngineRecord
-    drafters: dict[str, DrafterTally] = field(default_factory=dict)
-    balance: Balance = field(default_factory=Balance)
-
-    def merge(self, other: EngineReport) -> None:
-        for name, tally in other.drafters.items():
-            self.drafters.setdefault(name, DrafterTally()).merge(tally)
-        self.balance.merge(other.balance)
-
-
-@dataclass
 class TraceReport:
     """
     Attributes:
+        engines: number -> its record.
         requests: sequence -> its counts.
-        balances: sequence -> whether its drafts paid.
+        balances: sequence -> what its drafts cost and saved; none without drafters or a reference.
         times: t(rows) of the trace, or None without a pass to fit it to.
-        replay: of another policy, if one was asked for.
+        reference: what passes without drafts took, or None where there were none.
+        replay: of another policy, if one was asked for, and what came of it by engine and memory.
     """
 
     header: Header
-    engines: dict[int, EngineReport] = field(default_factory=dict)
+    engines: dict[int, EngineRecord] = field(default_factory=dict)
     requests: dict[int, RequestTally] = field(default_factory=dict)
     balances: dict[int, Balance] = field(default_factory=dict)
     times: RowTimes | None = None
+    reference: Reference | None = None
     replay: Replay | None = None
+    outcomes: dict[tuple[int, Memory], Outcome] = field(default_factory=dict)
 
     @property
     def equal(self) -> bool | None:
@@ -77,11 +72,11 @@ def read_report(path: str | Path, policy: PolicyMaker | None = None) -> TraceRep
         reading.count(item)
     report = reading.finished()
     if report.times is not None:
-        outputs, drafter_times = reading.outputs, reading.drafter_times
         if policy is not None:
+            outputs, drafter_times = reading.outputs, reading.drafter_times
             report.replay = Replay(policy, report.times, drafter_times, outputs)
         for item in passes(read_trace(path)):
-            _judge(report, report.times, item)
+            _judge(report, item)
     return report
 
 
@@ -93,6 +88,7 @@ class _Reading:
         self.outputs = Outputs()
         self.drafter_times = DrafterTimes()
         self._fit = TimeFit()
+        self._plain, self._own = ReferenceFit(), ReferenceFit()
 
     def count(self, item: Header | EngineRecord | End | Pass) -> None:
         if isinstance(item, Header):
@@ -100,20 +96,25 @@ class _Reading:
             return
         assert self.report is not None, "a trace begins with its header"
         if isinstance(item, EngineRecord):
-            self.report.engines[item.engine] = EngineReport(item)
+            self.report.engines[item.engine] = item
             _at_most(MOST_ENGINES, len(self.report.engines), "engines")
         elif isinstance(item, End):
             self._end(item)
         else:
-            drafting = bool(self.report.engines[item.first.engine].record.drafters)
-            self._fit.add(item, drafting=drafting)
-            for record in item.rounds:
-                self._round(record)
+            self._pass(item, drafting=bool(self.report.engines[item.first.engine].drafters))
+
+    def _pass(self, made: Pass, *, drafting: bool) -> None:
+        self._fit.add(made, drafting=drafting)
+        for _, part in parts_of_pass(made):
+            (self._own if drafting else self._plain).add(part)
+            break  # the parts of a pass differ in what they had of it, not in what it took
+        for record in made.rounds:
+            self._round(record)
 
     def _request(self, engine: int, sequence: int) -> RequestTally:
         assert self.report is not None
         if sequence not in self.report.requests:
-            drafters = self.report.engines[engine].record.drafters
+            drafters = self.report.engines[engine].drafters
             self.report.requests[sequence] = RequestTally(engine, sequence, drafters)
             _at_most(MOST_REQUESTS, len(self.report.requests), "requests")
         request = self.report.requests[sequence]
@@ -126,16 +127,16 @@ class _Reading:
     def _round(self, record: RoundRecord) -> None:
         assert self.report is not None
         self._request(record.engine, record.sequence).add(record)
-        count_drafters(self.report.engines[record.engine].drafters, record)
-        self.outputs.add(record)
-        self.drafter_times.add(record)
+        self.outputs.add(record.sequence, record.sampled)
+        self.drafter_times.add(recorded_decision(record).proposals)
 
     def _end(self, record: End) -> None:
         self._request(record.engine, record.sequence).end = record
 
     def finished(self) -> TraceReport:
         assert self.report is not None
-        self.report.times = self._fit.times()
+        times = self.report.times = self._fit.times()
+        self.report.reference = reference_of(self._plain, self._own, least=ENOUGH, beyond=times)
         return self.report
 
 
@@ -144,37 +145,93 @@ def _at_most(most: int, count: int, what: str) -> None:
         raise TraceError(f"a trace of at most {most} {what}", "more", "Split the trace.")
 
 
-def _judge(report: TraceReport, times: RowTimes, item: Header | EngineRecord | End | Pass) -> None:
+def _judge(report: TraceReport, item: Header | EngineRecord | End | Pass) -> None:
     """The second reading."""
     if isinstance(item, End) and report.replay is not None:
         report.replay.close(item.engine, item.sequence)
     if not isinstance(item, Pass):
         return
     engine = report.engines[item.first.engine]
-    if engine.record.drafters and times.settle_s is not None:
-        engine.balance.add(item, times)
-        for record in item.decoding:
-            balance = report.balances.setdefault(record.sequence, Balance())
-            balance.add(item, times, 1 / len(item.decoding))
-    if report.replay is not None and engine.record.drafters:
-        dictated = any(asked.method == GRAMMAR for r in item.rounds for asked in r.asked)
-        first = (GRAMMAR,) if dictated else ()
-        report.replay.add(item, (*first, *engine.record.drafters))
+    if not engine.drafters:
+        return
+    if report.reference is not None:
+        _weigh(report, report.reference, item)
+    if report.replay is not None:
+        keys = [
+            (record.engine, report.requests[record.sequence].memory) for record in item.decoding
+        ]
+        outcomes = [report.outcomes.setdefault(key, Outcome()) for key in keys]
+        report.replay.add(item, engine.drafters, outcomes)
 
 
-def conditions(report: TraceReport) -> dict[str, EngineReport]:
-    """Engines of the same options joined, by their drafters; a number tells further options."""
-    joined: dict[tuple[object, ...], EngineReport] = {}
-    for engine in report.engines.values():
-        record = engine.record
-        key = (record.drafters, record.verifier, repr(record.options))
-        joined.setdefault(key, EngineReport(record)).merge(engine)
-    named: dict[str, EngineReport] = {}
-    for made in joined.values():
-        name = ",".join(made.record.drafters) or "none"
-        same = sum(other.record.drafters == made.record.drafters for other in named.values())
-        named[f"{name} #{same + 1}" if same else name] = made
-    return named
+def _weigh(report: TraceReport, reference: Reference, made: Pass) -> None:
+    for record in made.decoding:
+        report.balances.setdefault(record.sequence, Balance()).left_out += not made.pure
+    for record, part in parts_of_pass(made):
+        report.balances[record.sequence].add(part, reference)
+
+
+@dataclass
+class Condition:
+    """Requests under equal speculation options that all started cold, or all warm.
+
+    Attributes:
+        name: its drafters; a number tells further options with the same.
+        requests: how many.
+        drafters: drafter -> what it did.
+        balance: of their rounds; empty without drafters or a reference.
+        outcome: of the policy that was replayed over their rounds.
+    """
+
+    name: str
+    memory: Memory
+    record: EngineRecord
+    requests: int = 0
+    drafters: dict[str, DrafterTally] = field(default_factory=dict)
+    balance: Balance = field(default_factory=Balance)
+    outcome: Outcome = field(default_factory=Outcome)
+
+    @property
+    def title(self) -> str:
+        """Its name, and whether its drafters started cold or warm, if it has any."""
+        return f"{self.name}, {self.memory}" if self.record.drafters else self.name
+
+    def add(self, request: RequestTally, balance: Balance | None) -> None:
+        self.requests += 1
+        for name, tally in request.tallies.items():
+            self.drafters.setdefault(name, DrafterTally()).merge(tally)
+        if balance is not None:
+            self.balance.merge(balance)
+
+
+def conditions(report: TraceReport) -> list[Condition]:
+    """Engines of the same options joined; cold and warm requests are never added up."""
+    names = _names(report.engines.values())
+    joined: dict[tuple[str, Memory], Condition] = {}
+    for request in report.requests.values():
+        record = report.engines[request.engine]
+        key = (names[_options(record)], request.memory)
+        condition = joined.setdefault(key, Condition(*key, record))
+        condition.add(request, report.balances.get(request.sequence))
+    for (engine, memory), outcome in report.outcomes.items():
+        joined[names[_options(report.engines[engine])], memory].outcome.merge(outcome)
+    return list(joined.values())
+
+
+def _options(record: EngineRecord) -> tuple[object, ...]:
+    return record.drafters, record.verifier, repr(record.options)
+
+
+def _names(records: Iterable[EngineRecord]) -> dict[tuple[object, ...], str]:
+    """Options -> name of their condition."""
+    names: dict[tuple[object, ...], str] = {}
+    same: Counter[str] = Counter()
+    for record in records:
+        if _options(record) not in names:
+            name = ",".join(record.drafters) or "none"
+            same[name] += 1
+            names[_options(record)] = name if same[name] == 1 else f"{name} #{same[name]}"
+    return names
 
 
 def unfinished(report: TraceReport) -> Iterator[int]:
@@ -193,20 +250,24 @@ def report_mapping(report: TraceReport) -> dict[str, Any]:
             "recomputed": request.recomputed(),
             "recorded": request.end and request.end.summary,
             "seconds": dict(request.seconds),
+            "memory": request.memory,
             "balance": _balance(report.balances.get(request.sequence)),
         }
         for request in report.requests.values()
     ]
     joined = [
         {
-            "name": name,
+            "name": condition.name,
+            "memory": condition.memory,
+            "requests": condition.requests,
             "methods": list(condition.record.drafters),
             "verifier": condition.record.verifier,
             "options": condition.record.options,
             "drafters": {name: tally.to_mapping() for name, tally in condition.drafters.items()},
             "balance": _balance(condition.balance),
+            "replay": condition.outcome.to_mapping() if condition.outcome.rounds else None,
         }
-        for name, condition in conditions(report).items()
+        for condition in conditions(report)
     ]
     return {
         "equal": report.equal,
@@ -214,9 +275,8 @@ def report_mapping(report: TraceReport) -> dict[str, Any]:
         "conditions": joined,
         "row_times": report.times and {str(r): s for r, s in report.times.base.items()},
         "context_slope_s": report.times and report.times.slope,
-        "replay": report.replay and report.replay.to_mapping(),
     }
 
 
-def _balance(balance: Balance | None) -> dict[str, float | int | None] | None:
+def _balance(balance: Balance | None) -> dict[str, Any] | None:
     return balance.to_mapping() if balance is not None and balance.passes else None
