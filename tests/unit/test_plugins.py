@@ -125,6 +125,7 @@ def with_name(name: Any) -> BaseDrafter:
     [
         ([with_name("ngram-mod")], "`ngram-mod`"),
         ([with_name("auto")], "`auto`"),
+        ([with_name("grammar")], "`grammar`"),
         ([with_name("a,b")], "'a,b'"),
         ([with_name("")], "''"),
         ([with_name(3)], "3"),
@@ -167,6 +168,22 @@ def test_a_class_is_no_drafter_and_needs_are_checked(make: MakeModel) -> None:
             make(drafters=[drafter])
 
 
+@pytest.mark.parametrize("hidden", [None, "final_norm", ["final_norm"]])
+def test_names_of_hidden_outputs_are_a_set(make: MakeModel, hidden: Any) -> None:
+    drafter = Truth(())
+    drafter.needs = DrafterNeeds(hidden=hidden)
+    with pytest.raises(UnsupportedError, match="set of names"):
+        make(drafters=[drafter])
+
+
+@pytest.mark.parametrize("drafters", [3, "suffix", Truth(()), {}])
+def test_drafters_are_a_list(make: MakeModel, drafters: Any) -> None:
+    with pytest.raises(OptionError, match="a list of drafters"):
+        make(drafters=drafters)
+    with pytest.raises(OptionError, match="a list of drafters"):
+        make().generate(PROMPT, drafters=drafters)
+
+
 # failures
 
 
@@ -184,7 +201,10 @@ class Broken(Truth):
         raise self._problem
 
 
-PROBLEMS = [ValueError("no"), KeyError(3), ZeroDivisionError(), AssertionError(), RecursionError()]
+PROBLEMS: list[BaseException] = [
+    *(ValueError("no"), KeyError(3), ZeroDivisionError(), AssertionError(), RecursionError()),
+    *(SystemExit(3), GeneratorExit()),
+]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)

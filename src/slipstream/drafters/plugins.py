@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +17,7 @@ import numpy as np
 
 from slipstream import plugin_names
 from slipstream.drafters.base import (
+    GRAMMAR,
     Distribution,
     Draft,
     Drafter,
@@ -107,7 +108,7 @@ class GuardedDrafter:
             yield
         except SlipstreamError:
             raise
-        except Exception as problem:
+        except (Exception, SystemExit, GeneratorExit) as problem:
             raise BackendError(
                 f"`{member}` of the drafter {self.name} ({self.origin}) to return",
                 f"{type(problem).__name__}: {problem!s:.200}",
@@ -187,6 +188,12 @@ def _checked_needs(needs: Any, origin: str) -> DrafterNeeds:
                 f"`needs.{member}`",
                 "This version does not give it to drafters of other packages.",
             )
+    if not isinstance(needs.hidden, Set):
+        raise UnsupportedError(
+            f"`needs.hidden` of a drafter ({origin}) to be a set of names",
+            type(needs.hidden).__name__,
+            "Write frozenset({NAME, ..}).",
+        )
     return replace(needs, hidden=frozenset(needs.hidden))
 
 
@@ -197,14 +204,16 @@ def _check_name(name: Any, origin: str) -> None:
             f"{name!r:.80}",
             "Rename it.",
         )
-    if name in METHODS:
+    if name in (*METHODS, GRAMMAR):
         raise OptionError(
             f"a drafter ({origin}) whose name no built-in method has", f"`{name}`", "Rename it."
         )
 
 
 def guarded(objects: Sequence[Any]) -> tuple[GuardedDrafter, ...]:
-    """Drafter objects, checked; errors as ``GuardedDrafter``."""
+    """Drafter objects, checked; errors as ``GuardedDrafter``, or OptionError where it is no list."""
+    if isinstance(objects, str) or not isinstance(objects, Sequence):
+        raise OptionError("a list of drafters", f"{objects!r:.80}", "Put it in brackets.")
     return tuple(GuardedDrafter(inner, _origin(inner)) for inner in objects)
 
 
