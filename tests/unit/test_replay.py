@@ -234,10 +234,10 @@ def test_what_was_erased_is_erased_in_a_replay(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     keywords: dict[str, Any] = {"backend": "reference", "context": 512, "spec": "suffix"}
     model = Model(str(file), trace=path, **keywords)
-    options: dict[str, Any] = {"max_tokens": 60, "ignore_eos": True, "session": "mine"}
+    options: dict[str, Any] = {"max_tokens": 200, "ignore_eos": True, "session": "mine"}
     model.complete(PROMPTS[0], **options)
     stream = model.generate(PROMPTS[0], **options)
-    for _ in range(3):
+    for _ in range(2):
         next(stream)
     model.forget("mine")
     list(stream)
