@@ -126,6 +126,7 @@ def load_draft_model(
         drafted=graph.vocabulary,
         step_bytes=weights.step_bytes,
         resident_bytes=0 if own else weights.resident_bytes,
+        shared=own,
     )
 
 

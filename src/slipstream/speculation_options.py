@@ -48,7 +48,14 @@ class SpeculationOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     type: Annotated[
         tuple[MethodName, ...],
-        option("drafting methods in any order, or none", "spec_type", "spec", min_length=1),
+        option(
+            "drafting methods in any order: suffix, ngram-simple, ngram-map-k, ngram-map-k4v, "
+            "ngram-mod, ngram-cache, draft-simple; auto (suffix, and draft-simple where a draft "
+            "model is named); or none",
+            "spec_type",
+            "spec",
+            min_length=1,
+        ),
     ] = ("none",)
     draft_model: (
         Annotated[

@@ -7,6 +7,7 @@ import pytest
 
 from slipstream.cli.flags import add_flags, options
 from slipstream.cli.parser import Parser
+from slipstream.drafters import implemented
 from slipstream.errors import OptionError
 from slipstream.options import (
     EngineOptions,
@@ -163,3 +164,13 @@ def test_help_shows_each_option_once_with_its_default() -> None:
     assert text.count("-n, --max-tokens N") == 1
     assert "[128]" in text
     assert "also --n-predict, --predict" in " ".join(text.split())
+
+
+def test_help_names_every_drafting_method_and_which_values_are_files() -> None:
+    text = parser().format_help()
+    assert max(map(len, text.splitlines())) <= 100
+    spec = text[text.index("--spec NAME") : text.index("--draft-model MODEL")]
+    words = spec.replace(",", " ").replace(";", " ").split()
+    assert set(implemented()) <= set(words)
+    assert "--ngram-cache-static FILE" in text
+    assert "--ngram-cache-dynamic FILE" in text

@@ -8,6 +8,7 @@ import pytest
 
 from slipstream.cli.flags import add_flags, options
 from slipstream.cli.parser import Parser
+from slipstream.cli.text_files import schema_text
 from slipstream.errors import OptionError, RequestError
 from slipstream.options import SamplingOptions
 
@@ -79,3 +80,8 @@ def test_files_that_cannot_be_read(folder: Path) -> None:
 def test_contradictions(words: tuple[str, ...], part: str) -> None:
     with pytest.raises(OptionError, match=part):
         sampling(*words)
+
+
+def test_an_empty_schema_is_no_file() -> None:
+    with pytest.raises(RequestError, match="no text"):
+        schema_text(" ", 100)

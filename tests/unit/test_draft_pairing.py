@@ -13,6 +13,7 @@ from draft_models import RecordingProgram, draft_simple
 from engines import check_counts, run
 from slipstream import Model
 from slipstream.backends.base import Step
+from slipstream.cli.statistics import draft_lines
 from slipstream.drafters.resources import DraftModel
 from slipstream.engine.controller import DoublingController
 from slipstream.engine.engine import Engine
@@ -125,12 +126,21 @@ def check_output(target: LoadedModel, model: DraftModel, **options: Any) -> tupl
     return drafted, accepted
 
 
+def test_weights_left_in_a_file_of_its_own_are_not_called_the_target_s(folder: Path) -> None:
+    paths = [tiny_model(folder / f"own{seed}.gguf", "llama", seed=seed) for seed in (0, 1)]
+    options = ModelOptions(model=str(paths[0]), backend="reference")
+    model = load_draft_model(str(paths[1]), load_model(options, EngineOptions()))
+    assert model.resident_bytes == 0
+    assert "the target's" not in draft_lines(model)[0]
+
+
 @pytest.mark.parametrize("branches", [1, 4])
 def test_the_target_drafts_for_itself_with_its_own_weights(
     target: LoadedModel, path: Path, branches: int
 ) -> None:
     model = load_draft_model(str(path), target)
     assert model.resident_bytes == 0
+    assert "the target's weights" in draft_lines(model)[0]
     drafted, accepted = check_output(target, model, n_max=6, draft_branches=branches)
     assert drafted > 60
     if branches == 1:
@@ -176,7 +186,7 @@ def test_a_reduced_head_gives_the_same_logits(folder: Path, tied: bool, architec
         tokens, parents, last = (np.array(x, np.int32) for x in ([5, 200, 7], [-1, 0, 1], [2]))
         step = Step(tokens, np.full(3, handle, np.int32), parents, last)
         rows.append(program.run(step).logits)
-        assert (model.resident_bytes == 0) == (count != 100)
+        assert (model.resident_bytes == 0) == (count != 100) == model.shared
     assert rows[1].shape == (1, 100)
     np.testing.assert_array_equal(rows[0][:, :100], rows[1])
     np.testing.assert_array_equal(rows[0], rows[2])

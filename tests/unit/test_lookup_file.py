@@ -210,6 +210,16 @@ def test_impossible_paths_are_refused(tmp_path: Path, option: str, name: str) ->
         create(SpeculationOptions(**{option: f"{tmp_path}/{name}"}), fake_resources())
 
 
+def test_a_read_only_file_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "file.bin"
+    path.write_bytes(FILE)
+    path.chmod(0o444)
+    with pytest.raises(InputError, match="read-only"):
+        create(SpeculationOptions(ngram_cache_dynamic=str(path)), fake_resources())
+    create(SpeculationOptions(ngram_cache_static=str(path)), fake_resources())
+    assert path.read_bytes() == FILE
+
+
 def test_a_static_file_needs_ngrams_of_two(tmp_path: Path) -> None:
     path = tmp_path / "file.bin"
     path.write_bytes(words(3, -1, -1, -1, 1, 4, 8))

@@ -167,3 +167,12 @@ def test_degenerate_output(text: str, ids: list[int], reason: str | None) -> Non
     else:
         assert found is not None
         assert reason in found
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\n"])
+def test_a_workload_file_without_prompts_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "prose.jsonl"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(RequestError, match="no such file" if content is None else "an empty file"):
+        read_task(path)

@@ -32,6 +32,12 @@ _HALVES = {"kv_type": (("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v"))}
 # Options whose text may stand in a file, and llama.cpp's flags that name the file.
 _FILES = {"json_schema": ("-jf", "--json-schema-file"), "grammar": ("--grammar-file",)}
 _MOST_GRAMMAR_BYTES = 1 << 20
+_NAMED_VALUES = {
+    "json_schema": "FILE|JSON",
+    "draft_model": "MODEL",
+    "ngram_cache_static": "FILE",
+    "ngram_cache_dynamic": "FILE",
+}
 _VALUE_NAMES = {int: "N", float: "X", str: "TEXT", tuple: "TEXT", dict: "ID=X"}
 _CONVERSIONS: dict[type, Callable[[str], Any]] = {int: int, float: float}
 
@@ -178,8 +184,8 @@ def _long(name: str) -> str:
 
 
 def _value_name(option: OptionInfo) -> str:
-    if option.name == "json_schema":
-        return "FILE|JSON"
+    if option.name in _NAMED_VALUES:
+        return _NAMED_VALUES[option.name]
     if option.choices and option.type is str:
         return "{" + ",".join(option.choices) + "}"
     return "NAME,.." if option.choices else _VALUE_NAMES[option.type]

@@ -66,7 +66,8 @@ def draft_lines(found: DraftModel | PairingError | None) -> list[str]:
         return []
     if isinstance(found, PairingError):
         return [f"draft model not used: {found}"]
-    held = megabytes(found.resident_bytes) if found.resident_bytes else "the target's weights"
+    held = megabytes(found.resident_bytes) if found.resident_bytes else "weights left in the file"
+    held = "the target's weights" if found.shared else held
     ids = f", drafts ids below {found.drafted}" if found.drafted < found.vocabulary else ""
     return [f"draft model {found.name}: {held}, {megabytes(found.step_bytes)} read per pass{ids}"]
 

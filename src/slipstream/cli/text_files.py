@@ -41,4 +41,6 @@ def schema_text(value: str, most_bytes: int) -> str:
     written = value.lstrip()
     if written.startswith("{") or written.rstrip() in ("true", "false"):
         return value
+    if not written:
+        raise RequestError("a JSON schema, or a file that holds one", "no text", "Name the file.")
     return read_text(value, "JSON schema", most_bytes)

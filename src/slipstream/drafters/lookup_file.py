@@ -67,7 +67,7 @@ def read_or_empty(path: Path, vocabulary: int) -> Rows:
 def require_updatable(path: Path) -> None:
     """
     Raises:
-        InputError: the file's directory is missing or may not be written.
+        InputError: the file is read-only, or its directory is missing or may not be written.
     """
     try:
         directory = path.resolve().parent
@@ -79,6 +79,12 @@ def require_updatable(path: Path) -> None:
             "a directory that can be written, for a lookup file that is updated",
             f"`{path.parent}`",
             "Make the directory, or name another file.",
+        )
+    if path.is_file() and not (path.stat().st_mode & 0o222 and os.access(path, os.W_OK)):
+        raise InputError(
+            "a lookup file that may be written, since it is updated",
+            f"`{path}`, which is read-only",
+            "Allow writing, or name a file that is only read (`ngram_cache_static`).",
         )
 
 

@@ -211,7 +211,7 @@ def _check_name(name: Any, origin: str) -> None:
 
 
 def guarded(objects: Sequence[Any]) -> tuple[GuardedDrafter, ...]:
-    """Drafter objects, checked; errors as ``GuardedDrafter``, or OptionError where it is no list."""
+    """Drafter objects, checked; errors as ``GuardedDrafter``, or OptionError: no list."""
     if isinstance(objects, str) or not isinstance(objects, Sequence):
         raise OptionError("a list of drafters", f"{objects!r:.80}", "Put it in brackets.")
     return tuple(GuardedDrafter(inner, _origin(inner)) for inner in objects)

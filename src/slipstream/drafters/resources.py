@@ -22,7 +22,9 @@ class DraftModel:
         vocabulary: ids that it reads.
         drafted: it drafts ids below this one (``draft_vocab``).
         step_bytes: weight bytes that one pass reads.
-        resident_bytes: of memory that its weights hold; 0 where they are the target's own.
+        resident_bytes: of memory that its weights hold; 0 where they are the target's own or
+            stay in the file.
+        shared: whether its weights are the target's own.
     """
 
     name: str
@@ -33,6 +35,7 @@ class DraftModel:
     drafted: int
     step_bytes: int = 0
     resident_bytes: int = 0
+    shared: bool = False
 
 
 @dataclass(frozen=True)

@@ -84,13 +84,17 @@ def read_task(path: Path) -> list[WorkloadPrompt]:
     """Every prompt of one file.
 
     Raises:
-        RequestError: the file is missing, a line is malformed, a hash does not match, or an id
-            occurs twice.
+        RequestError: the file is missing or empty, a line is malformed, a hash does not match, or
+            an id occurs twice.
     """
+    if not path.exists():
+        raise RequestError(f"a workload file `{path}`", "no such file", "Check the folder.")
     if not path.is_file() or path.stat().st_size > _MAX_FILE_BYTES:
         raise RequestError("a workload file of at most 64 MiB", str(path), "Name a .jsonl file.")
     lines = path.read_bytes().splitlines()
     prompts = [_parse(path, n, line) for n, line in enumerate(lines, 1) if line.strip()]
+    if not prompts:
+        raise RequestError(f"a prompt in {path.name}", "an empty file", "Name another folder.")
     if len({p.id for p in prompts}) != len(prompts):
         raise RequestError("unique prompt ids", f"a repeated id in {path.name}", "Rename one.")
     return prompts
