@@ -195,7 +195,7 @@ def measure(
     if "draft-simple" in methods:
         drafters.append(PretendedModel(texts, step_s, pretend))
         phases.wrap("model", drafters[-1], ("draft", "observe"))
-    controller = controller_for(drafters, fixed=False)
+    controller = controller_for([drafter.name for drafter in drafters], fixed=False)
     for name in ("plan", "worth", "choose", "observe"):
         phases.wrap(name, controller, (name,))
     phases.wrap("target", program, ("run",))

@@ -29,9 +29,9 @@ from slipstream.engine.acceptance import (
     buckets,
     key_of,
 )
-from slipstream.engine.controller import replay
 from slipstream.engine.cost_controller import LOOK, CostController
 from slipstream.engine.drafts import MOST_NODES, checked
+from slipstream.measure.replay import replay
 
 
 class SlowForesight(Foresight):
