@@ -193,6 +193,26 @@ def test_duels_and_the_best_setting() -> None:
     assert "left out a (degenerate)" in found.note
 
 
+def a_sitting(workloads: Path, **changes: Any) -> Any:
+    from speculation_sections import Sitting
+
+    settings: dict[str, Any] = {
+        "model": "m",
+        "draft": None,
+        "servers": {},
+        "workloads": workloads,
+        "threads": 2,
+        "context": 512,
+        "backend": "reference",
+        "tokens": 4,
+        "prompts": 1,
+        "rounds": 1,
+        "set_rounds": 1,
+        "duel_rounds": 1,
+    }
+    return Sitting(**{**settings, **changes})
+
+
 def one_prompt(folder: Path, task: str, stratum: str) -> None:
     messages = [{"content": "one two one two one two", "role": "user"}]
     compact = json.dumps(messages, separators=(",", ":"))
@@ -278,24 +298,11 @@ def test_missing_servers_are_said_before_anything_runs(tmp_path: Path) -> None:
 
 def test_a_setting_that_a_build_lacks_is_recorded(tmp_path: Path) -> None:
     from peer_grid import setting
-    from speculation_sections import Sitting, _setting
+    from speculation_sections import _setting
     from speculation_tables import _remarks
 
     servers = {"ik_llama": str(fake_peers(tmp_path) / "ik_llama" / "bin" / "llama-server")}
-    sitting = Sitting(
-        model="m",
-        draft=None,
-        servers=servers,
-        workloads=tmp_path,
-        threads=2,
-        context=512,
-        backend="reference",
-        tokens=4,
-        prompts=1,
-        rounds=1,
-        set_rounds=1,
-        duel_rounds=1,
-    )
+    sitting = a_sitting(tmp_path, servers=servers)
     one_prompt(tmp_path, "code_edit", "repetitive")
     groups = sitting.read(["code_edit"])
     ids = {"code_edit/one": [1, 2]}
@@ -308,7 +315,7 @@ def test_a_setting_that_a_build_lacks_is_recorded(tmp_path: Path) -> None:
 
 
 def test_the_best_settings_of_the_first_prompts_are_tried_on_all(tmp_path: Path) -> None:
-    from speculation_sections import Sitting, grid
+    from speculation_sections import grid
 
     servers = {"llama": str(fake_peers(tmp_path) / "llama" / "bin" / "llama-server")}
     for task, stratum in (("code_edit", "repetitive"), ("csv_to_json", "structured")):
@@ -316,19 +323,8 @@ def test_the_best_settings_of_the_first_prompts_are_tried_on_all(tmp_path: Path)
         [line] = (tmp_path / f"{task}.jsonl").read_text().splitlines()
         twin = {**json.loads(line), "id": f"{task}/two"}
         (tmp_path / f"{task}.jsonl").write_text(f"{line}\n{json.dumps(twin)}\n")
-    sitting = Sitting(
-        model=str(tiny_model(tmp_path / "tiny.gguf", "llama")),
-        draft=None,
-        servers=servers,
-        workloads=tmp_path,
-        threads=2,
-        context=512,
-        backend="reference",
-        tokens=4,
-        prompts=2,
-        rounds=1,
-        set_rounds=1,
-        duel_rounds=1,
+    sitting = a_sitting(
+        tmp_path, model=str(tiny_model(tmp_path / "tiny.gguf", "llama")), servers=servers, prompts=2
     )
     *_, record = grid(sitting, {})
     tried = record["peers"]["llama"]
@@ -348,7 +344,7 @@ def test_prompts_that_were_measured_are_not_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import speculation_sections
-    from speculation_sections import Sitting, sets
+    from speculation_sections import sets
 
     asked: list[str] = []
 
@@ -367,20 +363,7 @@ def test_prompts_that_were_measured_are_not_measured_again(
     monkeypatch.setattr(speculation_sections, "own_worker", lambda _: Worker())
     for task in speculation_sections.SET_TASKS:
         one_prompt(tmp_path, task, TASKS[task])
-    sitting = Sitting(
-        model="m",
-        draft="d",
-        servers={},
-        workloads=tmp_path,
-        threads=2,
-        context=512,
-        backend="reference",
-        tokens=4,
-        prompts=1,
-        rounds=1,
-        set_rounds=2,
-        duel_rounds=1,
-    )
+    sitting = a_sitting(tmp_path, draft="d", set_rounds=2)
     stopped, whole = sets(sitting, {}), len(speculation_sections.SET_TASKS)
     record = next(stopped)
     assert set(record["conditions"]) == {"none", "draft-simple", "draft-simple chain"}
