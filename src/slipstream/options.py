@@ -114,6 +114,14 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     step_time_limit_s: Annotated[
         float, option("longest native call, so that cancelling works", gt=0, le=60)
     ] = 0.25
+    pace: Annotated[
+        float,
+        option(
+            "prompts may make a step take so many times what decoding alone takes; 0 = no limit",
+            ge=0,
+            le=1000,
+        ),
+    ] = 3.0
 
     def __post_init__(self) -> None:
         validate(self)

@@ -92,6 +92,34 @@ def check_names(names: Sequence[str], *, draft_model: bool = False) -> tuple[str
     return tuple(sorted(chosen, key=rank))
 
 
+def among(names: Sequence[str], offered: Sequence[str]) -> tuple[str, ...]:
+    """The methods that a request chooses of those at work, in their order; none for ``none``.
+
+    Args:
+        names: ``auto`` stands for those of ``AUTO`` that are at work.
+        offered: names of the drafters at work, in order of precedence.
+
+    Raises:
+        OptionError: a name is none of them, or ``none`` stands beside others.
+    """
+    automatic = [name for name in AUTO if name in offered]
+    known = ("none", *offered, *(("auto",) if automatic else ()))
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name[:64], known, 1, 0.0)[0]
+            raise OptionError(
+                f"drafting methods that are at work here ({', '.join(known)})",
+                f"{name!r:.80}",
+                f"Did you mean `{near}`?",
+            )
+    if "none" in names and set(names) != {"none"}:
+        raise OptionError(
+            "'none' alone, or drafting methods", f"{','.join(names)!r:.80}", "Leave out 'none'."
+        )
+    chosen = {*names, *(automatic if "auto" in names else ())}
+    return tuple(name for name in offered if name in chosen)
+
+
 def create(
     names: Sequence[str], options: SpeculationOptions, resources: Resources
 ) -> tuple[Drafter, ...]:

@@ -148,6 +148,10 @@ class DraftRequest:
             drafters that draw for one sequence must not do it with the same noise.
         worth: probability of being accepted (the product along its path) below which a further
             node costs more to draft than it gives: a drafter that pays per node stops there.
+        p_min: estimate below which a node will not be verified, nor what follows it: a drafter
+            that pays per node need not go on there. Where tokens are drawn, the first ``n_min`` on
+            a path are spared.
+        n_min: proposals whose longest path is shorter will be dropped, unless tokens are drawn.
     """
 
     sequence: int
@@ -156,6 +160,8 @@ class DraftRequest:
     sampler: SamplerState | None = None
     drawn: bool = False
     worth: float = 0.0
+    p_min: float = 0.0
+    n_min: int = 0
 
 
 @dataclass(frozen=True)

@@ -18,19 +18,22 @@ vocabularies number their tokens by frequency.
 
 For rejection sampling nothing may be dropped because of the token drawn, so then ``n_min`` is kept
 by not stopping at ``p_min`` before that many tokens, not by dropping shorter proposals.
+
+A request may name a ``p_min`` of its own: nothing follows a place where the likeliest token has
+less, and nodes whose estimate is less are left out, as they would not be verified.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from slipstream.drafters.base import ROOT, BaseDrafter, Draft, DraftRequest
 from slipstream.drafters.draft_memory import DraftMemory, Lane, Pace, Row, Track
 from slipstream.drafters.draft_tokens import Rules, drawn, guessed
-from slipstream.drafters.draft_tree import DraftTree
+from slipstream.drafters.draft_tree import Child, DraftTree
 from slipstream.drafters.resources import DraftModel, Resources
 from slipstream.errors import OptionError, PairingError, SlipstreamError
 from slipstream.options import SamplingOptions, SpeculationOptions
@@ -91,7 +94,7 @@ class DraftSimple(BaseDrafter):
 
     def _able(self, request: DraftRequest) -> bool:
         most = min(self.n_max, request.n_max)
-        return most >= max(self.n_min, 1)
+        return most >= max(self.n_min, request.n_min, 1)
 
     def fork(self, source: int, target: int) -> None:
         self.memory.fork(source, target)
@@ -112,6 +115,10 @@ class _Growing:
         depth = min(drafter.n_max, request.n_max, room)
         self.tree = DraftTree(request.n_max, depth, request.worth)
         self._places: dict[int, _Place] = {}
+        self._spared = max(drafter.n_min, request.n_min) if request.drawn else 0
+        self._rules = drafter.rules
+        if request.p_min > drafter.rules.p_min:
+            self._rules = replace(drafter.rules, p_min=request.p_min)
         self._fault = ""
         self._root(lane, row)
 
@@ -124,14 +131,19 @@ class _Growing:
     def _put(self, node: int, depth: int, place: _Place, row: Row) -> None:
         """Let a node's children grow from its logits."""
         self._places[node] = place
-        rules = self._drafter.rules
         if not self.request.drawn:
-            self.tree.grow(node, guessed(row, place.state, rules))
+            children = guessed(row, place.state, self._rules)
+            self.tree.grow(node, [child for child in children if self._likely(child)])
             return
-        stop = depth >= self._drafter.n_min
-        children = drawn(row, place.state, rules, self._track.draws, stop)
+        stop = depth >= self._spared
+        children = drawn(row, place.state, self._rules, self._track.draws, stop)
         self._track.draws += len(children)
-        self.tree.grow(node, children)
+        # estimates of drawn siblings fall, so the later ones go with the first that is left out
+        kept = [child for child in children if self._likely(child)] if stop else children
+        self.tree.grow(node, kept)
+
+    def _likely(self, child: Child) -> bool:
+        return child.estimate >= self.request.p_min
 
     def ripe(self) -> list[tuple[int, Lane]]:
         """Nodes to read next, each with a lane that ends at its parent."""

@@ -6,12 +6,18 @@ import contextlib
 from collections.abc import Sequence
 from operator import index
 
-from slipstream.engine.sequence import Request, SequenceState
+from slipstream.engine.choosing import (
+    checked_deadline,
+    checked_limits,
+    chosen_methods,
+    chosen_reach,
+)
+from slipstream.engine.sequence import Request, SequenceState, Speculation
 from slipstream.engine.statistics import Statistics
 from slipstream.engine.text import Detokenizer, TextStream
 from slipstream.errors import ContextFullError, OptionError, RequestError
 from slipstream.noise import draw_seed
-from slipstream.options import GRAMMARS
+from slipstream.options import GRAMMARS, DraftScope
 from slipstream.sampling import Primitives, SamplerState
 
 SEED_MASK = (1 << 64) - 1
@@ -27,13 +33,20 @@ def prepare(
     tokenizer: Detokenizer,
     primitives: Primitives | None,
     now: float,
+    drafters: Sequence[str] = (),
+    scope: DraftScope = "session",
 ) -> SequenceState:
     """The state of a new sequence.
+
+    Args:
+        drafters: names of the engine's, in order of precedence.
+        scope: the widest in which they may learn.
 
     Raises:
         RequestError: an empty prompt, one with unknown token ids, no name of a session, or a
             grammar not compiled.
-        OptionError: a logit bias for an unknown token id.
+        OptionError: a logit bias for an unknown token id, methods that the engine lacks, a wider
+            scope, a limit or deadline out of range.
         ContextFullError: the prompt leaves no room to generate.
     """
     _check_grammar(request)
@@ -51,6 +64,8 @@ def prepare(
     seed = draw_seed() if sampling.seed is None else sampling.seed
     seed = (seed + request.choice) & SEED_MASK
     constraint = None if request.constraint is None else request.constraint.fork()
+    wanted = request.speculation or Speculation()
+    methods, reach = chosen_methods(wanted, drafters), chosen_reach(wanted.scope, scope)
     return SequenceState(
         id=identity,
         tokens=tokens,
@@ -61,7 +76,20 @@ def prepare(
         text=TextStream(tokenizer.stream(), sampling.stop),
         statistics=Statistics(len(tokens), seed, now),
         session=request.session,
+        scope=_scope_of(request, identity, reach),
+        reach=reach,
+        methods=methods,
+        limits=checked_limits(wanted),
+        dictates=bool(methods) or (wanted.methods is None and wanted.n_max != 0),
+        deadline_s=checked_deadline(request.deadline_s, now),
     )
+
+
+def _scope_of(request: Request, identity: int, reach: DraftScope) -> str:
+    """What drafters learn of a request stays within it, its session, or the engine."""
+    if reach == "request":
+        return f"request {identity}"
+    return "all" if reach == "all" else f"session {request.session}"
 
 
 def _check_grammar(request: Request) -> None:

@@ -60,13 +60,13 @@ class Share:
         return depths
 
 
-def prompt_share(sequence: SequenceState, count: int) -> Share:
+def prompt_share(sequence: SequenceState, count: int, room: Room = NO_ROOM) -> Share:
     """The next ``count`` prompt tokens; the last row of the prompt wants logits."""
     first = sequence.committed
     tokens = tuple(sequence.tokens[first : first + count])
     last = count if count == sequence.prompt_left else 0
     parents = tuple(range(-1, count - 1))
-    return Share(sequence, tokens, parents, range(max(last - 1, 0), last), count)
+    return Share(sequence, tokens, parents, range(max(last - 1, 0), last), count, room=room)
 
 
 def decode_share(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from slipstream.drafters.base import Draft
+from slipstream.drafters.base import GRAMMAR, Draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,9 @@ class Room:
         scope: of what may be learned from it (as ``Drafter.open``); what a controller learns of
             one scope's texts must not change its choices in another.
         affordable: draft rows, of all sequences together, that a pass has time for.
+        methods: drafters that are open for it: nothing else is to be asked. None = all of the
+            engine's. What its grammar dictates is always to be had.
+        coming: most tokens to come; None = one more than ``nodes``, which a request may limit.
     """
 
     sequence: int
@@ -30,6 +33,17 @@ class Room:
     drawn: bool = False
     scope: str = ""
     affordable: int = 1024
+    methods: tuple[str, ...] | None = None
+    coming: int | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Most tokens to come."""
+        return self.nodes + 1 if self.coming is None else self.coming
+
+    def opens(self, method: str) -> bool:
+        """Whether a drafter is open for it."""
+        return self.methods is None or method in self.methods or method == GRAMMAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +121,8 @@ class Controller(Protocol):
         """The most nodes to ask of one drafter, per sequence; 0 = do not ask it.
 
         Called once per drafter in order of precedence, so a dear drafter can be left out where a
-        cheap one has proposed enough.
+        cheap one has proposed enough; not called where it is open for none of them. 0 where it is
+        not open (``Room.opens``).
         """
 
     def worth(self, method: str) -> float:
@@ -130,8 +145,12 @@ class Controller(Protocol):
     def forget(self, scope: str | None) -> None:
         """Erase what was learned of the texts of a scope, or of all."""
 
-    def knows(self, scope: str) -> bool:
-        """Whether it has learned of the texts of a scope, so that a request starts warm there."""
+    def knows(self, scope: str, methods: Sequence[str] | None = None) -> bool:
+        """Whether it has learned of the texts of a scope, so that a request starts warm there.
+
+        Args:
+            methods: what it has learned of these drafters; None = of any.
+        """
 
 
 @dataclass
@@ -153,10 +172,9 @@ class DoublingController:
     _widths: dict[int, int] = field(default_factory=dict)
 
     def plan(self, method: str, rooms: Sequence[Room], held: Held) -> list[int]:
-        del method
         return [
-            0 if any(len(proposal.draft) for proposal in proposals) else self._cap(room)
-            for room, proposals in zip(rooms, held, strict=True)
+            self._cap(room) if room.opens(method) and not any(len(p.draft) for p in made) else 0
+            for room, made in zip(rooms, held, strict=True)
         ]
 
     def worth(self, method: str) -> float:
@@ -194,9 +212,9 @@ class DoublingController:
     def forget(self, scope: str | None) -> None:
         """Widths belong to sequences, not to scopes."""
 
-    def knows(self, scope: str) -> bool:
+    def knows(self, scope: str, methods: Sequence[str] | None = None) -> bool:
         """Widths end with their sequences."""
-        del scope
+        del scope, methods
         return False
 
 

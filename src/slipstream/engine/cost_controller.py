@@ -41,6 +41,7 @@ FOLLOWS = 0.85
 MOST_ASKED = 16  # nodes of a draft model that stops by itself where nothing more is worth it
 MARGIN = 1.01  # least gain in speed for which rows are spent
 CREDIT = 0.003  # of the plain time to come
+LONE_CREDIT = 0.05  # where every drafter runs a model: without a trial none would ever be used
 CREDIT_TOKENS = 512  # most tokens to come that are counted on
 LOOK = 0.004  # of a step: what looking may take on average where it has been of no use for long
 LONG = 64  # tokens
@@ -52,7 +53,8 @@ BOOKKEEPING_S = 5e-4  # most per step that is believed; the rest was an interrup
 class CostController:
     """
     Args:
-        credit: share of the coming plain time that may be lost before anything was saved.
+        credit: share of the coming plain time that may be lost before anything was saved; at least
+            ``LONE_CREDIT`` for a sequence that chose drafters all of which run a model.
     """
 
     def __init__(self, credit: float = CREDIT) -> None:
@@ -62,6 +64,7 @@ class CostController:
         self._drafters: dict[str, DraftTimes] = {}
         self._step = 0
         self._sequences = 1
+        self._drafting = 1  # sequences among them for which something may be drafted
         self._context = 0
         self._probing: set[tuple[int, str]] = set()
         self._parked: dict[int, str] = {}
@@ -75,7 +78,9 @@ class CostController:
         if self._drafter(method).dear:
             return self._plan_dear(method, rooms, held)
         return [
-            0 if self._settled(room, made)[1] else self._plan_cheap(method, room)
+            self._plan_cheap(method, room)
+            if room.opens(method) and not self._settled(room, made)[1]
+            else 0
             for room, made in zip(rooms, held, strict=True)
         ]
 
@@ -141,7 +146,7 @@ class CostController:
         open_rooms = [
             place
             for place, (room, made) in enumerate(zip(rooms, held, strict=True))
-            if room.nodes > 0 and not self._settled(room, made)[1]
+            if room.opens(method) and room.nodes > 0 and not self._settled(room, made)[1]
         ]
         if not open_rooms or not self.times.known:
             return [0] * len(rooms)
@@ -181,7 +186,7 @@ class CostController:
             chain=foresight.chain(min(room.nodes, reach, LENGTHS[-1]), caution),
             trials=trials,
             pending=pending,
-            coming=view.coming(room.nodes + 1),
+            coming=view.coming(room.tokens),
             purse_s=self._purse_s(view, room),
             parked_s=parked * self._plain_s(),
             probe_due=parked >= foresight.backoff and view.uncovered > 0,
@@ -201,6 +206,7 @@ class CostController:
 
     def choose(self, rooms: Sequence[Room], held: Held) -> list[Draft]:
         self._sequences = max(len(rooms), 1)  # a pass may hold a prompt alone
+        self._drafting = max(sum(_drafts(*pair) for pair in zip(rooms, held, strict=True)), 1)
         self._context = sum(room.context + 1 for room in rooms)
         chosen, proposed = [NOTHING] * len(rooms), [0] * len(rooms)
         if any(proposal.draft.tokens for made in held for proposal in made):
@@ -208,6 +214,7 @@ class CostController:
         self._reasons = {
             room.sequence: "" if draft.tokens else self._reason(room, made, nodes)
             for room, draft, made, nodes in zip(rooms, chosen, held, proposed, strict=True)
+            if _drafts(room, made)
         }
         self._parked.clear()
         self._trees.clear()
@@ -296,7 +303,8 @@ class CostController:
         count, rate = best_count(values, seconds, tokens, draft_s)
         if rate <= MARGIN * tokens / (seconds[0] + draft_s):
             count = 0
-        return count + self._trial(values, count, rate, seconds, rooms, rows)
+        payers = [room for room, made in zip(rooms, held, strict=True) if _drafts(room, made)]
+        return count + self._trial(values, count, rate, seconds, payers, rows)
 
     def _trial(
         self,
@@ -307,7 +315,11 @@ class CostController:
         rooms: Sequence[Room],
         rows: int,
     ) -> int:
-        """Nodes more, to see what an untried number of rows takes, where that can be afforded."""
+        """Nodes more, to see what an untried number of rows takes, where that can be afforded.
+
+        Args:
+            rooms: of the sequences whose purses pay for it.
+        """
         knot = self.times.untried(rows + count)
         more = 0 if knot is None else knot - rows - count
         if not 0 < more < len(seconds) - count:
@@ -369,8 +381,9 @@ class CostController:
         return self.times.seconds(self._sequences, self._context) / self._sequences
 
     def _purse_s(self, view: View, room: Room) -> float:
-        coming = min(room.nodes + 1, CREDIT_TOKENS) * self._plain_s()
-        return view.scope.ledger.purse_s(self._credit * coming)
+        coming = min(room.tokens, CREDIT_TOKENS) * self._plain_s()
+        credit = max(self._credit, LONE_CREDIT) if view.lone else self._credit
+        return view.ledger.purse_s(credit * coming)
 
     def _caution(self, view: View, room: Room) -> float:
         """Standard errors taken off estimates: none without debt, then one, up to three."""
@@ -378,14 +391,16 @@ class CostController:
         return 0.0 if purse >= 0.0 else min(1.0 - purse / self.times.level, 3.0)
 
     def observe(self, decision: Decision) -> None:
-        room, view = decision.room, self.experience.of(decision.room)
+        room = decision.room
         if decision.step == 0 or decision.step != self._step:
             self._step = decision.step
             if not decision.prompt_rows:
                 plain = decision.rows <= self._sequences
                 self.times.observe(decision.rows, self._context, decision.elapsed_s, plain=plain)
-        if not self.times.known:  # only passes with prompts so far
+        # without times there were only passes with prompts so far
+        if not self.times.known or not _drafts(room, decision.proposals):
             return
+        view = self.experience.of(room)
         self._account(decision, view)
         probing: frozenset[str] = frozenset()
         if self._probing:
@@ -394,7 +409,7 @@ class CostController:
         view.learn(decision, probing)
 
     def _account(self, decision: Decision, view: View) -> None:
-        ledger, step_s, spent = view.scope.ledger, self.times.level, 0.0
+        ledger, step_s, spent = view.ledger, self.times.level, 0.0
         for proposal in decision.proposals:
             pending = decision.room.context + 1 - view.foresight(proposal.method).heard
             drafter = self._drafter(proposal.method)
@@ -405,7 +420,7 @@ class CostController:
             ledger.draft_s += told / proposal.shared
             spent += proposal.elapsed_s
         around = min(max(decision.draft_s - spent, 0.0), BOOKKEEPING_S)
-        ledger.bookkeeping_s += 2.0 * around / self._sequences  # learning takes as long as choosing
+        ledger.bookkeeping_s += 2.0 * around / self._drafting  # learning takes as long as choosing
         plain = self._plain_s()
         ledger.plain_s += plain * len(decision.tokens)
         ledger.saved_s += plain * decision.accepted
@@ -435,5 +450,10 @@ class CostController:
     def forget(self, scope: str | None) -> None:
         self.experience.forget(scope)
 
-    def knows(self, scope: str) -> bool:
-        return self.experience.knows(scope)
+    def knows(self, scope: str, methods: Sequence[str] | None = None) -> bool:
+        return self.experience.knows(scope, methods)
+
+
+def _drafts(room: Room, made: Sequence[Proposal]) -> bool:
+    """Whether anything may be drafted for a sequence; another one costs nothing but its row."""
+    return room.methods != () or bool(made)

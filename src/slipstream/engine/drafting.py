@@ -15,7 +15,8 @@ from slipstream.drafters.base import (
     TargetPass,
 )
 from slipstream.engine.controller import Controller, Proposal, Room
-from slipstream.engine.drafts import admitted, checked
+from slipstream.engine.drafts import admitted, checked, likely, long_enough
+from slipstream.engine.drawn import is_drawn
 from slipstream.engine.sequence import SequenceState
 from slipstream.errors import BackendError, PairingError, SlipstreamError
 from slipstream.graph import Graph
@@ -32,6 +33,9 @@ class Drafting:
         vocabulary: number of token ids of the target.
         clock: seconds.
         fast_forward: whether tokens that a grammar dictates are proposed, before all drafters.
+
+    Attributes:
+        names: of the drafters; what a grammar dictates comes before them all and is none.
     """
 
     def __init__(
@@ -43,6 +47,7 @@ class Drafting:
     ) -> None:
         self.drafters = tuple(drafters)
         self.vocabulary = vocabulary
+        self.names = tuple(drafter.name for drafter in self.drafters)
         self.needs = DrafterNeeds(
             hidden=frozenset().union(*(drafter.needs.hidden for drafter in self.drafters)),
             logits=any(drafter.needs.logits for drafter in self.drafters),
@@ -52,22 +57,24 @@ class Drafting:
         self._clock = clock
         self._fast_forward = fast_forward
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The drafters; what a grammar dictates comes before them all and is none."""
-        return tuple(drafter.name for drafter in self.drafters)
-
     def _forces(self, sequence: SequenceState) -> bool:
-        return self._fast_forward and sequence.sampler.constraint is not None
+        wanted = self._fast_forward and sequence.dictates
+        return wanted and sequence.sampler.constraint is not None
+
+    def _chosen(self, sequence: SequenceState) -> list[Drafter]:
+        """What a drafter was not chosen for, it is never told of."""
+        return [drafter for drafter in self.drafters if drafter.name in sequence.methods]
 
     def open(self, sequence: SequenceState) -> None:
+        """Open it in the drafters chosen for it."""
+        chosen = self._chosen(sequence)
         sequence.statistics.warm = any(
             pool.tokens > 0
-            for drafter in self.drafters
+            for drafter in chosen
             for scope, pool in _pools(drafter).items()
             if scope == sequence.scope
         )
-        for drafter in self.drafters:
+        for drafter in chosen:
             sequence.drafters.add(drafter.name)
             try:
                 drafter.open(sequence.id, sequence.tokens, sequence.scope)
@@ -81,6 +88,8 @@ class Drafting:
         """The proposals for each sequence, of the drafters that the controller asks."""
         held = self._dictated(sequences, rooms, controller)
         for drafter in self.drafters:
+            if not any(drafter.name in sequence.methods for sequence in sequences):
+                continue
             caps = controller.plan(drafter.name, rooms, held)
             asked = [
                 place
@@ -130,17 +139,25 @@ class Drafting:
                 _count(sequence, f"{drafter.name}: another number of drafts than requests")
             return [Draft() for _ in sequences]
         return [
-            self._checked(drafter, sequence, draft)
-            for sequence, draft in zip(sequences, drafts, strict=True)
+            self._checked(drafter, sequence, request, draft)
+            for sequence, request, draft in zip(sequences, requests, drafts, strict=True)
         ]
 
-    def _checked(self, drafter: Drafter, sequence: SequenceState, draft: Draft) -> Draft:
+    def _checked(
+        self, drafter: Drafter, sequence: SequenceState, request: DraftRequest, draft: Draft
+    ) -> Draft:
+        """Of what it gave, that which may be verified; every other reason is counted."""
         found, fault = checked(draft, self.vocabulary, drafter.name)
         if fault is None:
             found, fault = admitted(found, sequence.sampler.constraint)
         if fault is not None:
             _count(sequence, fault)
-        return found
+        spared = request.n_min if request.drawn else 0
+        found = likely(found, request.p_min, spared=spared, drawn=request.drawn)
+        if long_enough(found, request.n_min) or (request.drawn and is_drawn(found)):
+            return found
+        _count(sequence, f"{drafter.name}: a proposal shorter than n_min")
+        return Draft()
 
     def process(self, sequences: Sequence[SequenceState], passes: Sequence[TargetPass]) -> None:
         """
@@ -187,16 +204,26 @@ class Drafting:
         except SlipstreamError as error:
             self._lose(drafter, sequence, error)
 
-    def close(self, sequence: SequenceState, *, forget: bool = False) -> None:
+    def close(
+        self, sequence: SequenceState, *, forget: bool = False, private: bool = False
+    ) -> None:
         """
         Args:
             forget: whether what was learned in its scope goes with it.
+            private: whether that goes before it closes too, for closing may save it for others.
         """
-        for drafter in self.drafters:
+        for drafter in self._chosen(sequence):
+            if private:
+                self._erase(drafter, sequence)
             if drafter.name in sequence.drafters:
                 self._close(drafter, sequence)
-            if forget and (failure := _forget(drafter, sequence.scope)):
-                _count(sequence, failure)
+            if forget:
+                self._erase(drafter, sequence)
+
+    def _erase(self, drafter: Drafter, sequence: SequenceState) -> None:
+        failure = _forget(drafter, sequence.scope)
+        if failure is not None:
+            _count(sequence, failure)
 
     def forget(self, scopes: Sequence[str | None]) -> None:
         """Erase what every drafter learned in some scopes; None = in all.
@@ -258,7 +285,17 @@ def _forced(sequence: SequenceState, most: int) -> Draft:
 
 
 def _request(sequence: SequenceState, cap: int, room: Room, worth: float) -> DraftRequest:
-    return DraftRequest(sequence.id, sequence.tokens, cap, sequence.sampler, room.drawn, worth)
+    limits = sequence.limits
+    return DraftRequest(
+        sequence.id,
+        sequence.tokens,
+        cap,
+        sequence.sampler,
+        room.drawn,
+        worth,
+        limits.p_min,
+        limits.n_min,
+    )
 
 
 def _pools(drafter: Drafter) -> Mapping[str, Pool]:

@@ -122,3 +122,31 @@ def admitted(draft: Draft, constraint: Constraint | None) -> tuple[Draft, str | 
     if len(nodes) == len(draft):
         return draft, None
     return draft.kept(list(nodes)), "the grammar forbids a drafted token"
+
+
+def likely(draft: Draft, p_min: float, *, spared: int, drawn: bool) -> Draft:
+    """The draft without nodes whose estimate is below ``p_min`` and without what follows them.
+
+    Args:
+        spared: tokens on a path that stay whatever their estimate.
+        drawn: whether its tokens may be drawn: then the later siblings of such a node go too, for
+            they were drawn, or did not vanish, because of those before them.
+    """
+    if p_min <= 0.0 or not draft.probabilities or min(draft.probabilities) >= p_min:
+        return draft
+    kept: dict[int, None] = {}
+    ended: set[int] = set()  # parents of which no further child is kept
+    for node, (parent, depth) in enumerate(zip(draft.parents, draft.depths(), strict=True)):
+        if parent in ended or not (parent == ROOT or parent in kept):
+            continue
+        if depth >= spared and draft.probabilities[node] < p_min:
+            if drawn:
+                ended.add(parent)
+            continue
+        kept[node] = None
+    return draft.kept(list(kept))
+
+
+def long_enough(draft: Draft, n_min: int) -> bool:
+    """Whether its longest path has so many tokens; one without nodes is not too short."""
+    return n_min <= 1 or not len(draft) or max(draft.depths()) + 1 >= n_min

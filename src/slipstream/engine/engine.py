@@ -33,7 +33,7 @@ from slipstream.engine.scheduler import Places, Scheduler
 from slipstream.engine.sequence import Request, SequenceState
 from slipstream.engine.statistics import Round, Statistics
 from slipstream.engine.text import Detokenizer
-from slipstream.errors import OptionError, OutOfMemoryError, SlipstreamError
+from slipstream.errors import DeadlineError, OptionError, OutOfMemoryError, SlipstreamError
 from slipstream.options import DraftScope, EngineOptions
 from slipstream.sampling import Primitives
 from slipstream.verify.base import Verdict, Verifier
@@ -138,18 +138,13 @@ class Engine:
             tokenizer=self._tokenizer,
             primitives=self._primitives,
             now=self._clock(),
+            drafters=self.drafting.names,
+            scope=self._scope,
         )
-        sequence.statistics.drafters = self.drafting.names
+        sequence.statistics.drafters = sequence.methods
         sequence.statistics.verified_by(self.verifier, request.sampling.temperature)
-        sequence.scope = self._scope_of(request, sequence.id)
         self.scheduler.submit(sequence)
         return sequence.id
-
-    def _scope_of(self, request: Request, identity: int) -> str:
-        """What the drafters learn of a request stays within it, its session, or this engine."""
-        if self._scope == "request":
-            return f"request {identity}"
-        return "all" if self._scope == "all" else f"session {request.session}"
 
     def forget(self, session: str | None = None) -> None:
         """Erase what drafters learned in a session, or in all; open sequences learn anew.
@@ -159,11 +154,11 @@ class Engine:
         Raises:
             BackendError: a drafter failed; the others have forgotten.
         """
-        scopes: list[str | None] = [f"session {session}"]
-        if session is None or self._scope == "all":
-            scopes = [None]
-        elif self._scope == "request":
-            scopes = [s.scope for s in self.scheduler.running if s.session == session]
+        scopes: list[str | None] = [None]
+        if session is not None and self._scope != "all":
+            shared = [f"session {session}"] if self._scope == "session" else []
+            own = [s.scope for s in self.scheduler.running if s.session == session]
+            scopes = [*dict.fromkeys((*shared, *own))]
         for scope in scopes:
             self.controller.forget(scope)
         if self._forgot is not None:
@@ -182,6 +177,7 @@ class Engine:
 
         An error that one sequence caused is an event of that sequence; the others go on.
         """
+        self._expire()
         self._admit()
         shares = self._plan()
         outputs = self._run(shares)
@@ -190,15 +186,28 @@ class Engine:
         events, self._events = self._events, []
         return events
 
+    def _expire(self) -> None:
+        for sequence in self.scheduler.expired(self._clock):
+            emitted = len(sequence.tokens) - sequence.prompt_tokens
+            found = f"{emitted} tokens" if sequence.handle >= 0 else "no place for it yet"
+            error = DeadlineError(
+                "an output before the request's deadline", found, "Allow more time, or ask for less."
+            )
+            sequence.finish_reason = "error"
+            self._retire(sequence, text=sequence.text.finish(), error=error)
+
     def _admit(self) -> None:
         for sequence in self.scheduler.admit():
+            sequence.statistics.admitted_s = self._clock()
             try:
                 sequence.handle = self.program.memory.open()
             except SlipstreamError as error:
                 self._fail(sequence, error)
                 continue
             self.drafting.open(sequence)
-            sequence.statistics.warm |= self.controller.knows(sequence.scope)
+            if sequence.methods:
+                known = self.controller.knows(sequence.scope, sequence.methods)
+                sequence.statistics.warm |= known
             if len(sequence.tokens) >= sequence.limit:
                 sequence.finish_reason = "length"
                 self._retire(sequence)
@@ -227,13 +236,27 @@ class Engine:
         self._steps += 1
         self._cost = PassCost(draft_s=self._clock() - start, step=self._steps)
         chunks = self.scheduler.chunks(sum(len(share.tokens) for share in shares))
-        return shares + [prompt_share(sequence, count) for sequence, count in chunks]
+        return shares + [
+            prompt_share(sequence, count, Room(-1, 0, methods=self._methods(sequence)))
+            for sequence, count in chunks
+        ]
 
     def _room(self, sequence: SequenceState, affordable: int) -> Room:
         drawn = not self.verifier.seed_exact and sequence.sampler.options.temperature > 0
         return Room(
-            sequence.id, sequence.room, sequence.committed, drawn, sequence.scope, affordable
+            sequence.id,
+            sequence.nodes,
+            sequence.committed,
+            drawn,
+            sequence.scope,
+            affordable,
+            self._methods(sequence),
+            None if sequence.nodes == sequence.room else sequence.room + 1,
         )
+
+    def _methods(self, sequence: SequenceState) -> tuple[str, ...] | None:
+        """Of its drafters, or None where they are all that there are."""
+        return None if sequence.methods == self.drafting.names else sequence.methods
 
     def _run(self, shares: list[Share]) -> Outputs | None:
         if not shares:
@@ -268,7 +291,7 @@ class Engine:
         cost.rows = sum(len(share.tokens) for share in shares)
         cost.prompt_rows = sum(share.prompt_rows for share in shares)
         cost.elapsed_s = outputs.elapsed_s
-        self.scheduler.observe(cost.rows, cost.elapsed_s, prompt=bool(cost.prompt_rows))
+        self.scheduler.observe(cost.rows, cost.elapsed_s, prompt_rows=cost.prompt_rows)
         start = self._clock()
         passes = target_passes(shares, outputs, logits=self.drafting.needs.logits)
         verdicts = self._verify(shares, outputs)
@@ -359,9 +382,10 @@ class Engine:
         if sequence.handle >= 0:
             self.program.memory.close(sequence.handle)
             sequence.handle = -1
-        self.drafting.close(sequence, forget=self._scope == "request")
+        own = sequence.reach == "request"
+        self.drafting.close(sequence, forget=own, private=own and self._scope != "request")
         self.controller.close(sequence.id)
-        if self._scope == "request":
+        if own:
             self.controller.forget(sequence.scope)
         sequence.statistics.finished_s = self._clock()
         sequence.statistics.complete = sequence.complete

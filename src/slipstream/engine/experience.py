@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from slipstream.drafters import runs_a_model
 from slipstream.drafters.base import Draft
 from slipstream.engine.acceptance import Foresight, SharedEvidence
 from slipstream.engine.controller import Decision, Room
 from slipstream.engine.ledger import Ledger
+
+Methods = tuple[str, ...] | None
+"""Drafters that a sequence chose, as in ``Room``."""
 
 MOST_SCOPES = 64
 STRETCH_RATE = 0.3
@@ -19,12 +24,27 @@ class Scope:
     """Nothing learned here is used in another scope.
 
     Attributes:
+        ledger: of sequences with all drafters of the engine.
+        others: of sequences that chose some: drafters -> what these cost and saved together.
         evidence: drafter -> how often it was right.
     """
 
     name: str
     ledger: Ledger = field(default_factory=Ledger)
+    others: dict[tuple[str, ...], Ledger] = field(default_factory=dict)
     evidence: dict[str, SharedEvidence] = field(default_factory=dict)
+
+    def ledger_of(self, methods: Methods) -> Ledger:
+        return self.ledger if methods is None else self.others.setdefault(methods, Ledger())
+
+    def knows(self, methods: Sequence[str] | None) -> bool:
+        """Whether any decoding with one of these drafters was accounted for."""
+        ledgers = [self.ledger] + [
+            ledger
+            for chosen, ledger in self.others.items()
+            if methods is None or not set(chosen).isdisjoint(methods)
+        ]
+        return any(ledger.plain_s > 0.0 for ledger in ledgers)
 
 
 @dataclass
@@ -32,6 +52,8 @@ class View:
     """One sequence.
 
     Attributes:
+        ledger: of sequences like it.
+        methods: drafters that it chose; None = all.
         foresights: drafter -> how it does here.
         tokens: emitted while the controller watched.
         uncovered: tokens since a look-up was of use.
@@ -39,10 +61,17 @@ class View:
     """
 
     scope: Scope
+    ledger: Ledger
+    methods: Methods = None
     foresights: dict[str, Foresight] = field(default_factory=dict)
     tokens: int = 0
     uncovered: int = 0
     stretch: float | None = None
+
+    @cached_property
+    def lone(self) -> bool:
+        """Whether it chose, and all that it chose run a model."""
+        return bool(self.methods) and all(map(runs_a_model, self.methods or ()))
 
     def foresight(self, method: str) -> Foresight:
         found = self.foresights.get(method)
@@ -106,8 +135,9 @@ class View:
     def _count(self, decision: Decision) -> None:
         emitted = len(decision.tokens)
         self.tokens += emitted
-        for shared in self.scope.evidence.values():
-            shared.now += emitted
+        for method, shared in self.scope.evidence.items():
+            if decision.room.opens(method):
+                shared.now += emitted
         if not any(not runs_a_model(decision.verified.methods[node]) for node in decision.path):
             self.uncovered += emitted
         elif self.uncovered:
@@ -126,7 +156,9 @@ class Experience:
     def of(self, room: Room) -> View:
         view = self._views.get(room.sequence)
         if view is None:
-            view = self._views[room.sequence] = View(self._scope(room.scope))
+            scope = self._scope(room.scope)
+            view = View(scope, scope.ledger_of(room.methods), room.methods)
+            self._views[room.sequence] = view
         return view
 
     def _scope(self, name: str) -> Scope:
@@ -148,7 +180,11 @@ class Experience:
         for key in gone:
             del self._views[key]
 
-    def knows(self, scope: str) -> bool:
-        """Whether any decoding of the scope was accounted for; opening a sequence is not enough."""
+    def knows(self, scope: str, methods: Sequence[str] | None = None) -> bool:
+        """Whether any decoding of the scope was accounted for; opening a sequence is not enough.
+
+        Args:
+            methods: with one of these drafters; None = with any.
+        """
         found = self._scopes.get(scope)
-        return found is not None and found.ledger.plain_s > 0.0
+        return found is not None and found.knows(methods)

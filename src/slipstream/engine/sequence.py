@@ -10,8 +10,30 @@ from slipstream.constraint import Constraint
 from slipstream.engine.events import EmittedToken, FinishReason
 from slipstream.engine.statistics import Statistics
 from slipstream.engine.text import TextStream
-from slipstream.options import SamplingOptions
+from slipstream.options import DraftScope, SamplingOptions
 from slipstream.sampling import Sampled, SamplerState
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """What one request wants of an engine's drafters; None = what the engine does.
+
+    Attributes:
+        methods: drafters that are opened for it, ``auto`` among the names; none of them, or
+            ``none`` alone, = nothing is drafted, not even what a grammar dictates.
+        n_max: most draft tokens on a path.
+        n_min: proposals whose longest path is shorter are dropped. Tokens that are drawn (rejection
+            sampling) never are, for that would bias the output; ``p_min`` spares so many of them.
+        p_min: nodes whose estimate is lower are not verified, nor what follows them; drafters
+            that give no estimates are not touched by it.
+        scope: how far drafters learn from it; never wider than the engine's.
+    """
+
+    methods: Sequence[str] | None = None
+    n_max: int | None = None
+    n_min: int = 0
+    p_min: float = 0.0
+    scope: DraftScope | None = None
 
 
 @dataclass(frozen=True)
@@ -25,6 +47,9 @@ class Request:
         session: whose request it is; drafters may learn within a session (decision 0007).
         constraint: ``Grammars.constraint(sampling)``, compiled before so that no step waits for
             it; the engine forks it.
+        speculation: which drafters, and how much of them; None = as the engine does.
+        deadline_s: seconds since ``submit`` after which it ends by an error, waiting or running;
+            None = never.
     """
 
     prompt: Sequence[int]
@@ -32,6 +57,8 @@ class Request:
     choice: int = 0
     session: str = ""
     constraint: Constraint | None = None
+    speculation: Speculation | None = None
+    deadline_s: float | None = None
 
 
 @dataclass(eq=False)
@@ -47,6 +74,11 @@ class SequenceState:
         handle: memory handle while it runs, else -1.
         committed: positions in memory.
         scope: of what drafters learn from it.
+        reach: how far drafters may learn from it, which ``scope`` says for them.
+        methods: names of the drafters chosen for it, in order of precedence.
+        limits: ``n_max``, ``n_min`` and ``p_min`` as its request gave them.
+        dictates: whether what its grammar dictates may be drafted.
+        deadline_s: clock reading after which it ends; None = never.
         session: whose request it is.
         drafters: names of those that have it open; never again after one failed.
         told: reasons for drafts not verified that its rounds have.
@@ -64,6 +96,11 @@ class SequenceState:
     committed: int = 0
     scope: str = ""
     session: str = ""
+    reach: DraftScope = "session"
+    methods: tuple[str, ...] = ()
+    limits: Speculation = Speculation()
+    dictates: bool = True
+    deadline_s: float | None = None
     drafters: set[str] = field(default_factory=set)
     told: Counter[str] = field(default_factory=Counter)
     finish_reason: FinishReason | None = None
@@ -76,6 +113,12 @@ class SequenceState:
     def room(self) -> int:
         """Draft tokens that could be accepted before the limit leaves no next token."""
         return self.limit - len(self.tokens) - 1
+
+    @property
+    def nodes(self) -> int:
+        """Draft nodes on a path that it may have: ``room``, or fewer by its request."""
+        most = self.limits.n_max
+        return self.room if most is None else min(self.room, most)
 
     def untold(self) -> dict[str, int]:
         """Reasons for drafts not verified that no round has yet; from now on one has."""

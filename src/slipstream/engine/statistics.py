@@ -71,7 +71,7 @@ class Statistics:
         seed: noise key in use, drawn if the request gave none.
         rounds: in order; one per target pass that sampled.
         rejected_drafts: reason -> malformed drafts that were not verified.
-        drafters: names of the drafting methods at work, ``none`` left out.
+        drafters: names of the drafting methods at work for it, ``none`` left out.
         warm: whether a drafter had learned tokens in its scope before it started, or the controller
             how drafts do there.
         complete: whether the output is a whole document of its grammar; None without one.
@@ -79,7 +79,8 @@ class Statistics:
         lossless: whether the output has the distribution of plain decoding; without it the output
             is invalid.
         seed_exact: whether it is plain decoding's output of the same seed.
-        submitted_s, first_token_s, finished_s: clock readings.
+        submitted_s, admitted_s, first_token_s, finished_s: clock readings; ``admitted_s``: when it
+            got a place.
     """
 
     prompt_tokens: int
@@ -95,6 +96,7 @@ class Statistics:
     seed_exact: bool = True
     first_token_s: float | None = None
     finished_s: float | None = None
+    admitted_s: float | None = None
 
     def verified_by(self, verifier: Verifier, temperature: float) -> None:
         """Greedy decoding has one output, so what is lossless is exact there."""
@@ -175,6 +177,12 @@ class Statistics:
         return tuple(name for name in self.drafters if name not in asked)
 
     @property
+    def queue_s(self) -> float | None:
+        """Submission to a place, or to its end where it never got one; None while it waits."""
+        until = self.finished_s if self.admitted_s is None else self.admitted_s
+        return None if until is None else until - self.submitted_s
+
+    @property
     def ttft_s(self) -> float | None:
         """Submission to first token."""
         return None if self.first_token_s is None else self.first_token_s - self.submitted_s
@@ -194,7 +202,7 @@ class Statistics:
         """Plain values for JSON, the rounds from which the counts come included."""
         names = (
             "prompt_tokens emitted target_passes verification_steps drafted tested accepted "
-            "discarded ttft_s total_s decode_tok_s acceptance_rate tokens_per_pass "
+            "discarded queue_s ttft_s total_s decode_tok_s acceptance_rate tokens_per_pass "
             "mean_acceptance_length acceptance_at drafters never_fired never_asked cut_for_time "
             "seed warm complete verification lossless seed_exact output_valid"
         )

@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec import UNSET
+
 from slipstream.drafters.base import GRAMMAR
 from slipstream.engine.trace_format import (
     MOST_LINE_BYTES,
@@ -155,7 +157,8 @@ def _check_place(record: Record, number: int, engines: dict[int, frozenset[str]]
             "Trace again.",
         )
     elif isinstance(record, RoundRecord):
-        names = {asked.method for asked in record.asked}.union(record.methods)
+        chosen = () if record.drafters is UNSET else record.drafters
+        names = {asked.method for asked in record.asked}.union(record.methods, chosen)
         unknown = sorted(names - engines[record.engine] - {GRAMMAR})
         if unknown:
             raise TraceError(

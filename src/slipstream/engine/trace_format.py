@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
+from slipstream.drafters.base import GRAMMAR
 from slipstream.errors import TraceError
 
 VERSION = 1
@@ -28,6 +29,7 @@ Tokens = Annotated[tuple[Annotated[int, Meta(ge=0, le=(1 << 31) - 1)], ...], Met
 Parents = Annotated[tuple[Annotated[int, Meta(ge=-1, lt=MOST_NODES)], ...], Meta(max_length=4096)]
 Nodes = Annotated[tuple[Annotated[int, Meta(ge=0, lt=MOST_NODES)], ...], Meta(max_length=4096)]
 Names = Annotated[tuple[Name, ...], Meta(max_length=4096)]
+Drafters = Annotated[tuple[Name, ...], Meta(max_length=64)]
 Estimates = Annotated[tuple[Probability, ...], Meta(max_length=4096)]
 Reasons = Annotated[dict[str, Count], Meta(max_length=1024)]
 
@@ -102,7 +104,9 @@ class RoundRecord(_Record, frozen=True, kw_only=True, tag="round"):
         step: number of the pass, over all sequences of the engine.
         prompt: whether the rows were the end of its prompt; otherwise it decoded.
         time_s: clock reading when the verdict was known.
-        nodes, context, drawn, affordable: its room (``engine.controller.Room``).
+        nodes, context, drawn, affordable, coming: its room (``engine.controller.Room``); ``coming``
+            is absent where ``nodes`` says it.
+        drafters: that the sequence chose, in order of precedence; absent = all of its engine's.
         scope: a number for the room's scope, whose name may be a secret; another one once what was
             learned there was erased.
         reason: why the controller verified nothing.
@@ -148,6 +152,8 @@ class RoundRecord(_Record, frozen=True, kw_only=True, tag="round"):
     commit_s: Seconds
     reason: Annotated[str, Meta(max_length=1000)] = ""
     reasons: Reasons = {}
+    drafters: Drafters | UnsetType = UNSET
+    coming: Count | UnsetType = UNSET
 
 
 class End(_Record, frozen=True, kw_only=True, tag="end"):
@@ -158,6 +164,7 @@ class End(_Record, frozen=True, kw_only=True, tag="end"):
         summary: the request's statistics, without its rounds; by ``warm`` among them, requests
             that started warm are told from cold ones.
         reasons: why drafts were not verified, of those that no round has.
+        drafters: as in a round.
     """
 
     engine: Count
@@ -165,6 +172,7 @@ class End(_Record, frozen=True, kw_only=True, tag="end"):
     finish_reason: Name
     summary: dict[str, Any]
     reasons: Reasons = {}
+    drafters: Drafters | UnsetType = UNSET
 
 
 Record = Header | EngineRecord | RoundRecord | End
@@ -220,6 +228,10 @@ def _fault(record: RoundRecord) -> str | None:
             fault = "estimates differ in number from tokens"
         if fault is not None:
             return f"proposal of {asked.method}: {fault}"
+    if record.drafters is not UNSET:
+        names = {asked.method for asked in record.asked}.union(record.methods)
+        if names.difference(record.drafters, {GRAMMAR}):
+            return "drafters that the sequence did not choose"
     fault = _tree_fault(record.tokens, record.parents)
     if fault is not None or len(record.methods) != len(record.tokens):
         return f"verified tree: {fault or 'methods differ in number from tokens'}"

@@ -8,6 +8,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from slipstream.drafters.base import Draft
 from slipstream.engine.controller import Decision, Proposal, Room
 from slipstream.engine.events import FinishReason
@@ -126,6 +128,8 @@ class EngineTracing:
         """The engine's ``ended``."""
         summary = statistics.summary()
         del summary["rounds"]
+        chosen = statistics.drafters
+        drafters = UNSET if chosen == self._introduction.drafters else chosen
         self._give(
             lambda: End(
                 engine=self._introduction.engine,
@@ -133,6 +137,7 @@ class EngineTracing:
                 finish_reason=finish_reason,
                 summary=summary,
                 reasons=dict(reasons),
+                drafters=drafters,
             )
         )
 
@@ -144,16 +149,17 @@ class EngineTracing:
 
 
 def round_record(engine: int, scope: int, decision: Decision, made: Round) -> RoundRecord:
+    room = decision.room
     return RoundRecord(
         engine=engine,
         sequence=decision.sequence,
         step=decision.step,
         prompt=decision.prompt,
         time_s=decision.time_s,
-        nodes=decision.room.nodes,
-        context=decision.room.context,
-        drawn=decision.room.drawn,
-        affordable=decision.room.affordable,
+        nodes=room.nodes,
+        context=room.context,
+        drawn=room.drawn,
+        affordable=room.affordable,
         scope=scope,
         asked=tuple(map(_asked, decision.proposals)),
         tokens=decision.verified.tokens,
@@ -175,6 +181,8 @@ def round_record(engine: int, scope: int, decision: Decision, made: Round) -> Ro
         commit_s=made.commit_s,
         reason=decision.reason[:1000],
         reasons=made.reasons,
+        drafters=UNSET if room.methods is None else room.methods,
+        coming=UNSET if room.coming is None else room.coming,
     )
 
 
@@ -202,6 +210,8 @@ def recorded_decision(record: RoundRecord) -> Decision:
         record.drawn,
         f"scope {record.scope}",
         record.affordable,
+        None if record.drafters is UNSET else record.drafters,
+        None if record.coming is UNSET else record.coming,
     )
     return Decision(
         time_s=record.time_s,

@@ -197,6 +197,8 @@ class Player:
             if not places:
                 continue
             rooms = [decoding[place].room for place in places]
+            if not any(room.opens(method) for room in rooms):
+                continue
             caps = self._controller.plan(method, rooms, [held[place] for place in places])
             wanted = {place: cap for place, cap in zip(places, caps, strict=True) if cap > 0}
             if method != GRAMMAR and wanted.keys() & recorded.keys():

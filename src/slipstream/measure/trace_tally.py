@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from msgspec import UNSET, UnsetType
+
 from slipstream.drafters.base import GRAMMAR
 from slipstream.engine.trace_format import End, RoundRecord
 from slipstream.errors import TraceError
@@ -104,7 +106,7 @@ class RequestTally:
 
     Attributes:
         engine, sequence: see ``RoundRecord``.
-        drafters: at work.
+        drafters: at work for it: those of its engine, or what its rounds say that it chose.
         seconds: by phase: draft, verify, sample, commit; of passes that it may have shared.
         tallies: drafter -> what it did for this request.
         faults: what the rounds themselves contradict.
@@ -136,6 +138,7 @@ class RequestTally:
 
     def add(self, record: RoundRecord) -> None:
         self.rounds += 1
+        self._chose(record.drafters)
         self.verification_steps += bool(record.tokens)
         self.drafted += len(record.tokens)
         self.accepted += len(record.path)
@@ -155,6 +158,16 @@ class RequestTally:
         self._add_tested(record)
         count_drafters(self.tallies, record)
         self._follow(record)
+
+    def close(self, end: End) -> None:
+        """The request is over."""
+        self._chose(end.drafters)
+        self.end = end
+
+    def _chose(self, drafters: Sequence[str] | UnsetType) -> None:
+        """It may have chosen some of its engine's drafters."""
+        if drafters is not UNSET and len(drafters) < len(self.drafters):
+            self.drafters = tuple(name for name in self.drafters if name in drafters)
 
     @property
     def memory(self) -> Memory:

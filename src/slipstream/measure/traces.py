@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ from slipstream.measure.trace_times import RowTimes, TimeFit
 MOST_REQUESTS = 100_000
 MOST_ENGINES = 1_000
 
+Drafters = tuple[str, ...]
+
 
 @dataclass
 class TraceReport:
@@ -40,7 +42,8 @@ class TraceReport:
         balances: sequence -> what its drafts cost and saved; none without drafters or a reference.
         times: t(rows) of the trace, or None without a pass to fit it to.
         reference: what passes without drafts took, or None where there were none.
-        replay: of another policy, if one was asked for, and what came of it by engine and memory.
+        replay: of another policy, if one was asked for, and what came of it by engine, memory and
+            drafters of the request.
     """
 
     header: Header
@@ -50,7 +53,7 @@ class TraceReport:
     times: RowTimes | None = None
     reference: Reference | None = None
     replay: Replay | None = None
-    outcomes: dict[tuple[int, Memory], Outcome] = field(default_factory=dict)
+    outcomes: dict[tuple[int, Memory, Drafters], Outcome] = field(default_factory=dict)
 
     @property
     def equal(self) -> bool | None:
@@ -131,7 +134,7 @@ class _Reading:
         self.drafter_times.add(recorded_decision(record).proposals)
 
     def _end(self, record: End) -> None:
-        self._request(record.engine, record.sequence).end = record
+        self._request(record.engine, record.sequence).close(record)
 
     def finished(self) -> TraceReport:
         assert self.report is not None
@@ -157,18 +160,19 @@ def _judge(report: TraceReport, item: Header | EngineRecord | End | Pass) -> Non
     if report.reference is not None:
         _weigh(report, report.reference, item)
     if report.replay is not None:
-        keys = [
-            (record.engine, report.requests[record.sequence].memory) for record in item.decoding
-        ]
+        requests = [report.requests[record.sequence] for record in item.decoding]
+        keys = [(request.engine, request.memory, request.drafters) for request in requests]
         outcomes = [report.outcomes.setdefault(key, Outcome()) for key in keys]
         report.replay.add(item, engine.drafters, outcomes)
 
 
 def _weigh(report: TraceReport, reference: Reference, made: Pass) -> None:
     for record in made.decoding:
-        report.balances.setdefault(record.sequence, Balance()).left_out += not made.pure
+        if report.requests[record.sequence].drafters:
+            report.balances.setdefault(record.sequence, Balance()).left_out += not made.pure
     for record, part in parts_of_pass(made):
-        report.balances[record.sequence].add(part, reference)
+        if record.sequence in report.balances:
+            report.balances[record.sequence].add(part, reference)
 
 
 @dataclass
@@ -176,7 +180,9 @@ class Condition:
     """Requests under equal speculation options that all started cold, or all warm.
 
     Attributes:
-        name: its drafters; a number tells further options with the same.
+        name: its drafters; a number tells further options with the same. Requests that chose some
+            of an engine's drafters are conditions of their own.
+        methods: the drafters at work.
         requests: how many.
         drafters: drafter -> what it did.
         balance: of their rounds; empty without drafters or a reference.
@@ -186,6 +192,7 @@ class Condition:
     name: str
     memory: Memory
     record: EngineRecord
+    methods: Drafters
     requests: int = 0
     drafters: dict[str, DrafterTally] = field(default_factory=dict)
     balance: Balance = field(default_factory=Balance)
@@ -194,7 +201,7 @@ class Condition:
     @property
     def title(self) -> str:
         """Its name, and whether its drafters started cold or warm, if it has any."""
-        return f"{self.name}, {self.memory}" if self.record.drafters else self.name
+        return f"{self.name}, {self.memory}" if self.methods else self.name
 
     def add(self, request: RequestTally, balance: Balance | None) -> None:
         self.requests += 1
@@ -210,16 +217,25 @@ def conditions(report: TraceReport) -> list[Condition]:
     joined: dict[tuple[str, Memory], Condition] = {}
     for request in report.requests.values():
         record = report.engines[request.engine]
-        key = (names[_options(record)], request.memory)
-        condition = joined.setdefault(key, Condition(*key, record))
+        key = (_name(names, record, request.drafters), request.memory)
+        condition = joined.setdefault(key, Condition(*key, record, request.drafters))
         condition.add(request, report.balances.get(request.sequence))
-    for (engine, memory), outcome in report.outcomes.items():
-        joined[names[_options(report.engines[engine])], memory].outcome.merge(outcome)
+    for (engine, memory, drafters), outcome in report.outcomes.items():
+        name = _name(names, report.engines[engine], drafters)
+        joined[name, memory].outcome.merge(outcome)
     return list(joined.values())
 
 
 def _options(record: EngineRecord) -> tuple[object, ...]:
     return record.drafters, record.verifier, repr(record.options)
+
+
+def _name(
+    names: Mapping[tuple[object, ...], str], record: EngineRecord, drafters: Drafters
+) -> str:
+    """Of the condition of a request with these drafters of an engine."""
+    name = names[_options(record)]
+    return name if drafters == record.drafters else f"{','.join(drafters) or 'none'} in {name}"
 
 
 def _names(records: Iterable[EngineRecord]) -> dict[tuple[object, ...], str]:
@@ -260,7 +276,7 @@ def report_mapping(report: TraceReport) -> dict[str, Any]:
             "name": condition.name,
             "memory": condition.memory,
             "requests": condition.requests,
-            "methods": list(condition.record.drafters),
+            "methods": list(condition.methods),
             "verifier": condition.record.verifier,
             "options": condition.record.options,
             "drafters": {name: tally.to_mapping() for name, tally in condition.drafters.items()},
