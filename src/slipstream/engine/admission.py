@@ -80,7 +80,7 @@ def prepare(
         reach=reach,
         methods=methods,
         limits=checked_limits(wanted),
-        dictates=bool(methods) or (wanted.methods is None and wanted.n_max != 0),
+        drafts=bool(methods) or (wanted.methods is None and wanted.n_max != 0),
         deadline_s=checked_deadline(request.deadline_s, now),
     )
 

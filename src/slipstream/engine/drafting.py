@@ -58,7 +58,7 @@ class Drafting:
         self._fast_forward = fast_forward
 
     def _forces(self, sequence: SequenceState) -> bool:
-        wanted = self._fast_forward and sequence.dictates
+        wanted = self._fast_forward and sequence.drafts
         return wanted and sequence.sampler.constraint is not None
 
     def _chosen(self, sequence: SequenceState) -> list[Drafter]:

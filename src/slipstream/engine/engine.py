@@ -37,11 +37,13 @@ from slipstream.errors import DeadlineError, OptionError, OutOfMemoryError, Slip
 from slipstream.options import DraftScope, EngineOptions
 from slipstream.sampling import Primitives
 from slipstream.verify.base import Verdict, Verifier
+from slipstream.verify.matching import Matching
 
 Trace = Callable[[Decision, Round], None]
 Forgot = Callable[[Sequence[str | None]], None]
 Ended = Callable[[int, FinishReason, Statistics, Mapping[str, int]], None]
 """Sequence, why it ended, its statistics, and reasons for drafts not verified that no round has."""
+PLAIN = Matching()
 
 
 class Engine:
@@ -124,12 +126,6 @@ class Engine:
             ContextFullError: the prompt leaves no room to generate.
             OverloadedError: the queue is full.
         """
-        if request.constraint is not None and not self.verifier.lossless:
-            raise OptionError(
-                "no grammar with synthetic acceptance, whose output is invalid",
-                "both",
-                "Leave out `synth_len` and `synth_rates`, or the grammar.",
-            )
         sequence = prepare(
             request,
             next(self._identities),
@@ -141,10 +137,21 @@ class Engine:
             drafters=self.drafting.names,
             scope=self._scope,
         )
+        verifier = self._verifier_of(sequence)
+        if request.constraint is not None and not verifier.lossless:
+            raise OptionError(
+                "no grammar with synthetic acceptance, whose output is invalid",
+                "both",
+                "Leave out `synth_len` and `synth_rates`, or the grammar.",
+            )
         sequence.statistics.drafters = sequence.methods
-        sequence.statistics.verified_by(self.verifier, request.sampling.temperature)
+        sequence.statistics.verified_by(verifier, request.sampling.temperature)
         self.scheduler.submit(sequence)
         return sequence.id
+
+    def _verifier_of(self, sequence: SequenceState) -> Verifier:
+        """A request that wants nothing drafted gets the output of plain decoding."""
+        return self.verifier if sequence.drafts else PLAIN
 
     def forget(self, session: str | None = None) -> None:
         """Erase what drafters learned in a session, or in all; open sequences learn anew.
@@ -242,7 +249,8 @@ class Engine:
         ]
 
     def _room(self, sequence: SequenceState, affordable: int) -> Room:
-        drawn = not self.verifier.seed_exact and sequence.sampler.options.temperature > 0
+        seed_exact = self._verifier_of(sequence).seed_exact
+        drawn = not seed_exact and sequence.sampler.options.temperature > 0
         return Room(
             sequence.id,
             sequence.nodes,
@@ -325,7 +333,7 @@ class Engine:
             sequence = share.sequence
             logits = outputs.logits[start:stop]
             try:
-                verdicts[-1] = self.verifier.verify(
+                verdicts[-1] = self._verifier_of(sequence).verify(
                     share.draft, logits, sequence.sampler, sequence.ends
                 )
             except SlipstreamError as error:

@@ -77,7 +77,7 @@ class SequenceState:
         reach: how far drafters may learn from it, which ``scope`` says for them.
         methods: names of the drafters chosen for it, in order of precedence.
         limits: ``n_max``, ``n_min`` and ``p_min`` as its request gave them.
-        dictates: whether what its grammar dictates may be drafted.
+        drafts: whether its request wants anything drafted, be it what its grammar dictates.
         deadline_s: clock reading after which it ends; None = never.
         session: whose request it is.
         drafters: names of those that have it open; never again after one failed.
@@ -99,7 +99,7 @@ class SequenceState:
     reach: DraftScope = "session"
     methods: tuple[str, ...] = ()
     limits: Speculation = Speculation()
-    dictates: bool = True
+    drafts: bool = True
     deadline_s: float | None = None
     drafters: set[str] = field(default_factory=set)
     told: Counter[str] = field(default_factory=Counter)
