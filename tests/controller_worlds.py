@@ -149,6 +149,8 @@ class World:
         prompt: positions before the first token.
         noise: standard deviation of a pass's time, relative.
         interruptions: share of passes that take five times as long.
+        methods: drafters that the sequences chose; None = all.
+        plain: how many sequences of those chose none.
     """
 
     curve: Mapping[int, float]
@@ -159,6 +161,8 @@ class World:
     interruptions: float = 0.01
     scope: str = "session "
     seed: int = 7
+    methods: tuple[str, ...] | None = None
+    plain: int = 0
 
     def seconds(self, rows: int) -> float:
         return STEP_S * ratio(self.curve, rows)
@@ -193,7 +197,9 @@ class World:
 
     def _room(self, sequence: int, emitted: int, tokens: int) -> Room:
         nodes = tokens - emitted - 1
-        return Room(sequence, nodes, self.prompt + emitted, False, self.scope)
+        methods = self.methods if sequence >= self.plain else ()
+        context = self.prompt + emitted
+        return Room(sequence, nodes, context, False, self.scope, methods=methods)
 
     def _propose(
         self, controller: Controller, rooms: Sequence[Room]
@@ -283,8 +289,8 @@ class FixedLength:
 
     def forget(self, scope: str | None) -> None: ...
 
-    def knows(self, scope: str) -> bool:
-        del scope
+    def knows(self, scope: str, methods: Sequence[str] | None = None) -> bool:
+        del scope, methods
         return False
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -82,15 +82,17 @@ def fake_engine(
     parallel: int = 1,
     verifier: Verifier | None = None,
     primitives: Primitives | None = None,
+    pace: float = 0.0,
     **keywords: Any,
 ) -> Engine:
+    """A row of the fake program takes a millisecond, so prompts are not cut by pace here."""
     return Engine(
         program or FakeProgram(),
         tokenizer or FakeTokenizer(),
         drafters=drafters_of(drafter),
         verifier=verifier or Matching(),
         context=context,
-        options=EngineOptions(parallel=parallel),
+        options=EngineOptions(parallel=parallel, pace=pace),
         clock=Clock(),
         primitives=primitives or NumpyPrimitives(),
         **keywords,
@@ -115,6 +117,25 @@ def joined(events: Iterable[Event], request: int) -> Output:
     tokens = tuple(token for event in own for token in event.tokens)
     text = "".join(event.text for event in own)
     return Output(tokens, text, last.finish_reason, last.stop, last.statistics)
+
+
+def run_all(
+    engine: Engine, requests: Sequence[Request], cancel: Mapping[int, int] | None = None
+) -> list[Output]:
+    """One output per request, all submitted at once.
+
+    Args:
+        cancel: place of a request -> steps after which it is cancelled.
+    """
+    ids = [engine.submit(request) for request in requests]
+    events: list[Event] = []
+    for step in range(max((cancel or {}).values(), default=-1) + 1):
+        for place, after in (cancel or {}).items():
+            if after == step:
+                engine.cancel(ids[place])
+        events += engine.step()
+    events += drain(engine)
+    return [joined(events, identity) for identity in ids]
 
 
 def run(engine: Engine, *prompts: Sequence[int], **sampling: Any) -> list[Output]:

@@ -197,9 +197,8 @@ class Engine:
         for sequence in self.scheduler.expired(self._clock):
             emitted = len(sequence.tokens) - sequence.prompt_tokens
             found = f"{emitted} tokens" if sequence.handle >= 0 else "no place for it yet"
-            error = DeadlineError(
-                "an output before the request's deadline", found, "Allow more time, or ask for less."
-            )
+            remedy = "Allow more time, or ask for less."
+            error = DeadlineError("an output before the request's deadline", found, remedy)
             sequence.finish_reason = "error"
             self._retire(sequence, text=sequence.text.finish(), error=error)
 

@@ -1,8 +1,8 @@
-"""How many prompt rows a pass may hold beside decoding rows, so that running outputs keep their pace.
+"""How many prompt rows a pass may hold beside decoding rows: running outputs keep their pace.
 
-A pass with prompts may take ``pace`` times what decoding alone takes. Both sides of that are learned
-from the passes that run anyway: what passes without prompt rows take, by their number of rows, and
-what a prompt row adds to a pass that has decoding rows.
+A pass with prompts may take so many times what decoding alone takes. Both sides of that are
+learned from the passes that run anyway: what passes without prompt rows take, by their number of
+rows, and what a prompt row adds to a pass that has decoding rows.
 """
 
 from __future__ import annotations
