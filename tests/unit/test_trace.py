@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ from slipstream.engine.trace_format import (
     decode,
     encode,
 )
+from slipstream.engine.tracing import recorded_decision
 from slipstream.errors import OperationError, OptionError, TraceError
 from traces import a_round
 
@@ -151,6 +153,9 @@ BAD_LINES: dict[str, bytes] = {
     "a path outside": line_of(a_round(), lambda v: v.update(path=[3], sampled=[8, 3])),
     "other tokens than the path's": line_of(a_round(), lambda v: v.update(sampled=[8, 3])),
     "no token": line_of(a_round(), lambda v: v.update(sampled=[])),
+    "a drafter that was not chosen": line_of(a_round(), lambda v: v.update(drafters=["b"])),
+    "too many drafters": line_of(a_round(), lambda v: v.update(drafters=["a"] * 65)),
+    "tokens to come below 0": line_of(a_round(), lambda v: v.update(coming=-1)),
     "too many nodes": line_of(
         a_round(), lambda v: v["asked"][0].update(tokens=[1] * 5000, parents=[-1] * 5000)
     ),
@@ -210,6 +215,27 @@ def test_names_that_the_engine_has_not_are_refused(tmp_path: Path) -> None:
         path.write_bytes(b"".join(map(encode, [*RECORDS[:2], record])))
         with pytest.raises(TraceError, match="line 3: 'b'"):
             list(read_trace(path))
+
+
+def test_what_a_request_chose_is_told_where_it_is_not_all(tmp_path: Path) -> None:
+    end = RECORDS[-1]
+    assert isinstance(end, End)
+    for record in (a_round(), end):
+        assert not {"drafters", "coming", "private"} & set(json.loads(encode(record)))
+    whole = EngineRecord(engine=0, drafters=("a", "b"))
+    some = [
+        a_round(drafters=("a",), coming=90),
+        a_round(drafters=(), asked=(), tokens=(), parents=(), methods=(), path=(), sampled=(3,)),
+        msgspec.structs.replace(end, drafters=("a",), private=True),
+    ]
+    path = written(tmp_path / "t.jsonl", [RECORDS[0], whole, *some])
+    assert list(read_trace(path))[2:] == some
+    assert recorded_decision(some[0]).room.methods == ("a",)
+    assert recorded_decision(some[0]).room.tokens == 90
+    assert recorded_decision(a_round()).room.methods is None
+    written(path, [RECORDS[0], whole, a_round(drafters=("a", "c"))])
+    with pytest.raises(TraceError, match="line 3: 'c'"):
+        list(read_trace(path))
 
 
 def test_summaries_without_end_are_not_kept(

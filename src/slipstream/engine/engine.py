@@ -145,6 +145,7 @@ class Engine:
                 "Leave out `synth_len` and `synth_rates`, or the grammar.",
             )
         sequence.statistics.drafters = sequence.methods
+        sequence.statistics.private = sequence.reach == "request"
         sequence.statistics.verified_by(verifier, request.sampling.temperature)
         self.scheduler.submit(sequence)
         return sequence.id
@@ -389,7 +390,7 @@ class Engine:
         if sequence.handle >= 0:
             self.program.memory.close(sequence.handle)
             sequence.handle = -1
-        own = sequence.reach == "request"
+        own = sequence.statistics.private
         self.drafting.close(sequence, forget=own, private=own and self._scope != "request")
         self.controller.close(sequence.id)
         if own:

@@ -74,7 +74,7 @@ class SequenceState:
         handle: memory handle while it runs, else -1.
         committed: positions in memory.
         scope: of what drafters learn from it.
-        reach: how far drafters may learn from it, which ``scope`` says for them.
+        reach: how far drafters may learn from it; ``scope`` is that, named.
         methods: names of the drafters chosen for it, in order of precedence.
         limits: ``n_max``, ``n_min`` and ``p_min`` as its request gave them.
         drafts: whether its request wants anything drafted, be it what its grammar dictates.

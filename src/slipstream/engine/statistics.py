@@ -74,6 +74,7 @@ class Statistics:
         drafters: names of the drafting methods at work for it, ``none`` left out.
         warm: whether a drafter had learned tokens in its scope before it started, or the controller
             how drafts do there.
+        private: whether what was learned of it went with it (scope ``request``).
         complete: whether the output is a whole document of its grammar; None without one.
         verification: the rule by which drafts are accepted.
         lossless: whether the output has the distribution of plain decoding; without it the output
@@ -90,6 +91,7 @@ class Statistics:
     rejected_drafts: Counter[str] = field(default_factory=Counter)
     drafters: tuple[str, ...] = ()
     warm: bool = False
+    private: bool = False
     complete: bool | None = None
     verification: str = "matching"
     lossless: bool = True

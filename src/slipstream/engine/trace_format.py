@@ -165,6 +165,7 @@ class End(_Record, frozen=True, kw_only=True, tag="end"):
             that started warm are told from cold ones.
         reasons: why drafts were not verified, of those that no round has.
         drafters: as in a round.
+        private: true where what was learned of it was erased with it.
     """
 
     engine: Count
@@ -173,6 +174,7 @@ class End(_Record, frozen=True, kw_only=True, tag="end"):
     summary: dict[str, Any]
     reasons: Reasons = {}
     drafters: Drafters | UnsetType = UNSET
+    private: bool | UnsetType = UNSET
 
 
 Record = Header | EngineRecord | RoundRecord | End

@@ -138,6 +138,7 @@ class EngineTracing:
                 summary=summary,
                 reasons=dict(reasons),
                 drafters=drafters,
+                private=True if statistics.private else UNSET,
             )
         )
 

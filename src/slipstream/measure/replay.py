@@ -126,11 +126,17 @@ class Player:
             self._done[decision.sequence] = self._position(decision) + len(decision.tokens)
         return played
 
-    def close(self, sequence: int) -> None:
-        """A request is over."""
+    def close(self, sequence: int, *, private: bool = False) -> None:
+        """A request is over.
+
+        Args:
+            private: whether what was learned of it was erased with it.
+        """
         self._controller.close(sequence)
         self._done.pop(sequence, None)
-        self._scopes.pop(sequence, None)
+        scope = self._scopes.pop(sequence, None)
+        if private and scope is not None:
+            self._controller.forget(scope)
 
     def _follow(self, room: Room) -> None:
         """An open sequence whose scope has another number: what the old one held was erased."""

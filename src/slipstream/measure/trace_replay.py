@@ -95,7 +95,7 @@ class Replay:
             outcome.recorded_tokens += len(record.sampled)
             outcome.recorded_seconds += made.seconds / len(outcomes)
 
-    def close(self, engine: int, sequence: int) -> None:
-        """A request is over."""
+    def close(self, engine: int, sequence: int, *, private: bool = False) -> None:
+        """A request is over; see ``Player.close``."""
         if engine in self._players:
-            self._players[engine].close(sequence)
+            self._players[engine].close(sequence, private=private)

@@ -151,7 +151,7 @@ def _at_most(most: int, count: int, what: str) -> None:
 def _judge(report: TraceReport, item: Header | EngineRecord | End | Pass) -> None:
     """The second reading."""
     if isinstance(item, End) and report.replay is not None:
-        report.replay.close(item.engine, item.sequence)
+        report.replay.close(item.engine, item.sequence, private=item.private is True)
     if not isinstance(item, Pass):
         return
     engine = report.engines[item.first.engine]
