@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slipstream.backends.base import Outputs, Step
 from slipstream.drafters.base import Draft, TargetPass
@@ -114,8 +115,10 @@ def assemble(shares: Sequence[Share], hidden: frozenset[str]) -> Step:
     )
 
 
-def target_passes(shares: Sequence[Share], outputs: Outputs, *, logits: bool) -> list[TargetPass]:
-    """What the step computed, per sequence, as drafters see it (before the commit).
+def target_passes(
+    shares: Sequence[Share], outputs: Outputs, *, logits: bool
+) -> list[tuple[SequenceState, TargetPass]]:
+    """What the step computed, per sequence with drafters, as they see it (before the commit).
 
     Args:
         logits: whether a drafter asked for the target's logits.
@@ -123,16 +126,23 @@ def target_passes(shares: Sequence[Share], outputs: Outputs, *, logits: bool) ->
     passes, start, first = [], 0, 0
     for share in shares:
         stop, last = start + len(share.tokens), first + len(share.logit_rows)
-        passes.append(
-            TargetPass(
-                share.sequence.id,
-                np.array(share.tokens, np.int32),
-                np.array(share.depths(), np.int32) + np.int32(share.sequence.committed),
-                np.array(share.parents, np.int32),
-                {name: rows[start:stop] for name, rows in outputs.hidden.items()},
-                np.array(share.logit_rows, np.int32),
-                outputs.logits[first:last] if logits else None,
-            )
-        )
+        if share.sequence.drafters:
+            seen = {name: rows[start:stop] for name, rows in outputs.hidden.items()}
+            computed = outputs.logits[first:last] if logits else None
+            passes.append((share.sequence, _target_pass(share, seen, computed)))
         start, first = stop, last
     return passes
+
+
+def _target_pass(
+    share: Share, hidden: dict[str, NDArray[np.float32]], logits: NDArray[np.float32] | None
+) -> TargetPass:
+    return TargetPass(
+        share.sequence.id,
+        np.array(share.tokens, np.int32),
+        np.array(share.depths(), np.int32) + np.int32(share.sequence.committed),
+        np.array(share.parents, np.int32),
+        hidden,
+        np.array(share.logit_rows, np.int32),
+        logits,
+    )

@@ -159,17 +159,20 @@ class Drafting:
         _count(sequence, f"{drafter.name}: a proposal shorter than n_min")
         return Draft()
 
-    def process(self, sequences: Sequence[SequenceState], passes: Sequence[TargetPass]) -> None:
-        """
-        Args:
-            passes: one per sequence.
-        """
+    def hidden(self, sequences: Sequence[SequenceState]) -> frozenset[str]:
+        """The hidden outputs that drafters of these sequences need."""
+        return frozenset().union(
+            *(
+                drafter.needs.hidden
+                for drafter in self.drafters
+                if drafter.needs.hidden and any(drafter.name in s.drafters for s in sequences)
+            )
+        )
+
+    def process(self, passes: Sequence[tuple[SequenceState, TargetPass]]) -> None:
+        """Tell the drafters of each sequence what its pass computed."""
         for drafter in self.drafters:
-            pairs = [
-                pair
-                for pair in zip(sequences, passes, strict=True)
-                if drafter.name in pair[0].drafters
-            ]
+            pairs = [pair for pair in passes if drafter.name in pair[0].drafters]
             if pairs:
                 self._process(drafter, pairs)
 

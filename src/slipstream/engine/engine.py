@@ -281,8 +281,9 @@ class Engine:
 
     def _run_or_undraft(self, shares: list[Share]) -> Outputs:
         """Run the step; where memory is short, run it again without drafts."""
+        hidden = self.drafting.hidden([share.sequence for share in shares])
         try:
-            return self.program.run(assemble(shares, self.drafting.needs.hidden))
+            return self.program.run(assemble(shares, hidden))
         except OutOfMemoryError:
             if not any(len(share.draft) for share in shares):
                 raise
@@ -292,7 +293,7 @@ class Engine:
                 shares[place] = decode_share(
                     share.sequence, Draft(), share.room, share.proposals, reason=NO_MEMORY
                 )
-        return self.program.run(assemble(shares, self.drafting.needs.hidden))
+        return self.program.run(assemble(shares, hidden))
 
     def _settle(self, shares: Sequence[Share], outputs: Outputs) -> None:
         cost = self._cost
@@ -307,7 +308,7 @@ class Engine:
         for share, verdict in zip(shares, verdicts, strict=True):
             if share.sequence.finish_reason is None:
                 self._commit(share, verdict)
-        self.drafting.process([share.sequence for share in shares], passes)
+        self.drafting.process(passes)
         concluded = [
             (share, verdict)
             for share, verdict in zip(shares, verdicts, strict=True)

@@ -39,12 +39,10 @@ class Scope:
 
     def knows(self, methods: Sequence[str] | None) -> bool:
         """Whether any decoding with one of these drafters was accounted for."""
-        ledgers = [self.ledger] + [
-            ledger
+        return self.ledger.plain_s > 0.0 or any(
+            ledger.plain_s > 0.0 and (methods is None or not set(chosen).isdisjoint(methods))
             for chosen, ledger in self.others.items()
-            if methods is None or not set(chosen).isdisjoint(methods)
-        ]
-        return any(ledger.plain_s > 0.0 for ledger in ledgers)
+        )
 
 
 @dataclass
