@@ -27,7 +27,7 @@ NEVER_SLOWER_TASKS: Final = (
     "prose",
     "random",
 )
-SET_TASKS: Final = ("code_edit", "csv_to_json", "code", "chat", "reasoning")
+SET_TASKS: Final = ("code", "chat", "reasoning", "code_edit", "csv_to_json")
 PEER_TASKS: Final = ("code_edit", "csv_to_json")
 AUTO, SIMPLE, CHAIN = "auto", "draft-simple", "draft-simple chain"
 OWN: Final = "slipstream"
