@@ -27,7 +27,7 @@ NEVER_SLOWER_TASKS: Final = (
     "prose",
     "random",
 )
-SET_TASKS: Final = ("code_edit", "csv_to_json", "code", "chat", "reasoning")
+SET_TASKS: Final = ("code", "chat", "reasoning", "code_edit", "csv_to_json")
 PEER_TASKS: Final = ("code_edit", "csv_to_json")
 AUTO, SIMPLE, CHAIN = "auto", "draft-simple", "draft-simple chain"
 OWN: Final = "slipstream"
@@ -116,7 +116,11 @@ def _pairs(
             stand where it measured the same.
     """
     compared = {"none": {"type": ["none"]}, **conditions}
-    same = {"conditions": compared, "rounds": rounds, "tokens": sitting.tokens}
+    same = {
+        "conditions": {name: _recorded(options) for name, options in compared.items()},
+        "rounds": rounds,
+        "tokens": sitting.tokens,
+    }
     kept = all(earlier.get(key) == value for key, value in same.items())
     samples: dict[str, Any] = dict(earlier["prompts"]) if kept else {}
     with own_worker(sitting) as worker:
@@ -130,6 +134,12 @@ def _pairs(
                 samples[prompt.id] = {"task": task, "samples": answer["samples"]}
                 _progress()
                 yield {"engines": {OWN: engine}, **same, "prompts": samples}
+
+
+def _recorded(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as a record keeps them: of a draft model its file's name, without this machine's."""
+    draft = options.get("draft_model")
+    return {**options, **({"draft_model": Path(draft).name} if draft else {})}
 
 
 def never_slower(sitting: Sitting, earlier: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -363,10 +363,11 @@ def test_prompts_that_were_measured_are_not_measured_again(
     monkeypatch.setattr(speculation_sections, "own_worker", lambda _: Worker())
     for task in speculation_sections.SET_TASKS:
         one_prompt(tmp_path, task, TASKS[task])
-    sitting = a_sitting(tmp_path, draft="d", set_rounds=2)
+    sitting = a_sitting(tmp_path, draft=str(tmp_path / "d.gguf"), set_rounds=2)
     stopped, whole = sets(sitting, {}), len(speculation_sections.SET_TASKS)
     record = next(stopped)
     assert set(record["conditions"]) == {"none", "draft-simple", "draft-simple chain"}
+    assert record["conditions"]["draft-simple"]["draft_model"] == "d.gguf"
     *_, rest = sets(sitting, json.loads(json.dumps(record)))
     assert len(asked) == whole == len(rest["prompts"])
     *_, _ = sets(sitting, {**record, "rounds": 9})

@@ -71,6 +71,22 @@ def test_committed_page_is_generated() -> None:
     assert performance_page.PAGE.read_text() == performance_page.page(records)
 
 
+def test_records_of_one_machine_are_one_part() -> None:
+    import performance_page
+
+    machine = {"name": "M", "processor": "p", "logical_processors": 2, "system": "s"}
+    new, old = rows_section({"1": [2.0] * 3}), rows_section({"1": [9.0] * 3})
+    records = [
+        {"machine": machine, "models": {"m": {"rows": new}}},
+        {"machine": machine, "models": {"m": {"rows": old}, "n": {"rows": old}}},
+        {"machine": {**machine, "name": "N"}, "models": {"m": {"rows": old}}},
+    ]
+    joined = list(performance_page._joined(records))
+    assert [record["machine"]["name"] for record in joined] == ["M", "N"]
+    assert joined[0]["models"] == {"m": {"rows": new}, "n": {"rows": old}}
+    assert performance_page.page(records).count("## M\n") == 1
+
+
 def test_ratio_divides_by_the_faster_first_row() -> None:
     from performance_bars import evaluate
 
