@@ -114,7 +114,8 @@ class Model:
 
         Args:
             prompt: text, or token ids used as they are.
-            session: whose request it is; what drafters learn of it stays within (decision 0007).
+            session: whose request it is; what drafters learn of it stays within (decision 0007),
+                and so do prompts kept (``prefix_cache``, decision 0009).
             drafters: drafter objects at work instead of the model's.
             keywords: fields of ``SamplingOptions`` and ``SpeculationOptions``.
 
@@ -200,11 +201,11 @@ class Model:
         return self.engines.remembered()
 
     def forget(self, session: str | None = None) -> None:
-        """Erase what the drafters learned in a session, or in all; then all engines start anew.
+        """Erase what drafters learned and prompts kept in a session, or in all.
 
-        Requests that still run learn anew from their own texts, for themselves alone where
-        everything was erased. With ``draft_scope="all"`` a session cannot be told from the others:
-        everything goes.
+        Then all engines start anew. Requests that still run learn anew from their own texts, for
+        themselves alone where everything was erased. With ``draft_scope="all"`` a session cannot be
+        told from the others in what drafters learned: all of that goes.
 
         Raises:
             BackendError: a drafter of others failed to forget.

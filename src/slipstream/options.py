@@ -114,6 +114,15 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     step_time_limit_s: Annotated[
         float, option("longest native call, so that cancelling works", gt=0, le=60)
     ] = 0.25
+    prefix_cache: Annotated[
+        int,
+        option(
+            "ended sequences kept per model, whose tokens later requests of the same session need "
+            "not compute again while memory is free; 0 = off",
+            ge=0,
+            le=4096,
+        ),
+    ] = 8
 
     def __post_init__(self) -> None:
         validate(self)

@@ -201,15 +201,16 @@ class MemoryMachine(RuleBasedStateMachine):
     def fork(self, data: st.DataObject) -> None:
         handle = self.pick(data)
         before = self.memory.bytes()
-        try:
-            copy = self.memory.fork(handle)
-        except OutOfMemoryError:
-            assert self.memory.bytes() == before
-            self.naive[handle].marks, self.naive[handle].parents = [], []
-            return
         committed = self.naive[handle].committed
+        earliest = self.memory.earliest(handle)
+        kept = data.draw(st.integers(earliest, len(committed)) | st.none(), label="kept")
+        copy = self.memory.fork(handle, kept)
+        assert self.memory.bytes() <= before, "rows that were not committed may go"
+        if earliest > 0:
+            with pytest.raises(OptionError):
+                self.memory.fork(handle, earliest - 1)
         self.naive[handle] = Naive(list(committed))
-        self.naive[copy] = Naive(list(committed))
+        self.naive[copy] = Naive(committed[:kept])
 
     @invariant()
     def lengths_agree(self) -> None:
@@ -240,15 +241,78 @@ def test_layers_with_one_window_and_shape_share_a_group() -> None:
     assert memory.groups[1].keys.shape == (1, 1, 2, PAGE_POSITIONS, HEAD_DIM)
 
 
-def test_full_pages_are_shared_and_the_partial_one_copied() -> None:
+def test_pages_are_shared_until_one_is_written() -> None:
     memory = AttentionMemory(GRAPH, 256, 2)
     handle = memory.open()
     chain(memory, handle, 130)
     before = memory.bytes()
     page_bytes = sum(group.page_bytes for group in memory.groups)
     assert before == 3 * page_bytes
-    memory.fork(handle)
+    copy = memory.fork(handle)
+    assert memory.bytes() == before
+    assert memory.pages_held([handle, copy]) == memory.pages_held([copy]) == 3
+    chain(memory, copy, 1)
     assert memory.bytes() == before + page_bytes
+    chain(memory, handle, 1)
+    assert memory.bytes() == before + page_bytes
+    assert memory.pages_held([handle, copy]) == 4
+    assert memory.pages_held([]) == 0
+
+
+def test_a_fork_may_be_shorter_than_its_source() -> None:
+    memory = AttentionMemory(GRAPH, 256, 2)
+    handle = memory.open()
+    chain(memory, handle, 130)
+    before = memory.bytes()
+    copy = memory.fork(handle, 70)
+    assert (memory.length(copy), memory.length(handle)) == (70, 130)
+    assert memory.pages_held([copy]) == 2
+    memory.close(handle)
+    assert memory.bytes() * 3 == before * 2
+    with pytest.raises(OptionError):
+        memory.fork(copy, 71)
+    empty = memory.fork(copy, 0)
+    memory.close(copy)
+    assert (memory.bytes(), memory.length(empty)) == (0, 0)
+    chain(memory, empty, 3)
+
+
+def test_of_two_that_share_a_page_one_copies_it() -> None:
+    memory = AttentionMemory(GRAPH, 64, 2)
+    one = memory.open()
+    chain(memory, one, 10)
+    two = memory.fork(one)
+    three = memory.fork(one)
+    with pytest.raises(OutOfMemoryError):
+        memory.layout(*step_arrays([(one, [-1]), (two, [-1]), (three, [-1])]))
+    memory.close(three)
+    layout = memory.layout(*step_arrays([(one, [-1]), (two, [-1])]))
+    assert all(table[0, 0] != table[1, 0] for table in layout.tables)
+    assert all(group.free_pages == 0 for group in memory.groups)
+
+
+def test_pages_are_asked_back_before_a_step_fails() -> None:
+    memory = AttentionMemory(GRAPH, 128, 2)
+    idle = [memory.open() for _ in range(3)]
+    for handle in idle:
+        chain(memory, handle, 60)
+
+    def give_up() -> bool:
+        if not idle:
+            return False
+        memory.close(idle.pop())
+        return True
+
+    memory.reclaim = give_up
+    handle = memory.open()
+    chain(memory, handle, 64)
+    assert len(idle) == 3
+    chain(memory, handle, 65)
+    assert len(idle) == 1
+    chain(memory, handle, 127)
+    assert (len(idle), memory.length(handle)) == (0, 256)
+    with pytest.raises(OutOfMemoryError):
+        chain(memory, handle, 1)
 
 
 def test_window_pages_go_and_truncating_into_them_is_refused() -> None:
