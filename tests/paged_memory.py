@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import random
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.engine.sequence import SequenceState
 from slipstream.graph import Attention, Graph, Value
 from slipstream.memory.attention import AttentionMemory
 from slipstream.memory.base import PAGE_POSITIONS, KeyLayout
@@ -26,6 +33,7 @@ GRAPH = Graph(
     vocabulary=4,
     context=512,
 )
+NO_WINDOW = Graph(GRAPH.ops[1:2], "test", 4, 4, 512)
 
 
 def step_arrays(
@@ -72,3 +80,50 @@ def read(memory: AttentionMemory, layout: KeyLayout, row: int, number: int) -> l
         assert (values == keys.flat[0] + 1).all()
         marks.append(int(keys.flat[0]))
     return marks
+
+
+def text(seed: int, count: int) -> list[int]:
+    return random.Random(seed).choices(range(200), k=count)
+
+
+def marks_of(tokens: Sequence[int]) -> list[int]:
+    """One per token, which depends on all tokens up to it, as a key does."""
+    found, crc = [], 0
+    for token in tokens:
+        crc = zlib.crc32(bytes([token]), crc)
+        found.append(2 * (crc % 30_000))
+    return found
+
+
+def compute(memory: AttentionMemory, handle: int, tokens: Sequence[int], count: int) -> None:
+    """Add the keys of the next tokens, and check those that the first and the last row read."""
+    start = memory.length(handle)
+    marks = marks_of(tokens[: start + count])
+    layout = memory.layout(*step_arrays([(handle, list(range(-1, count - 1)))]))
+    write(memory, layout, marks[start:])
+    for number, group in enumerate(memory.groups):
+        window = group.window or len(marks)
+        for row in {0, count - 1}:
+            expected = marks[: start + row + 1][-window:]
+            assert read(memory, layout, row, number) == expected
+    memory.commit(handle, range(count))
+
+
+@dataclass
+class Runner:
+    """What the cache reads of a ``SequenceState``."""
+
+    session: str
+    tokens: list[int]
+    prompt_tokens: int
+    handle: int = -1
+    committed: int = 0
+    shareable: bool = True
+
+    @property
+    def prompt_left(self) -> int:
+        return max(self.prompt_tokens - self.committed, 0)
+
+
+def states(runners: Sequence[Runner]) -> list[SequenceState]:
+    return cast(list[SequenceState], runners)

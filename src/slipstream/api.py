@@ -52,6 +52,9 @@ class Model:
     wait for a place; a call that waits runs the steps of those before it and their pieces are kept,
     so one thread may read several streams in any order, also with ``parallel=1``.
 
+    What a call computed of its prompt and output, later calls of the same session need not compute
+    again while memory is free (``prefix_cache``; 0 = off).
+
     Args:
         model: a path, a catalogue name or ``owner/repo:file``.
         progress: called with (weight bytes done, weight bytes in all) while it loads.

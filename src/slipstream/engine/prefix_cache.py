@@ -1,9 +1,12 @@
 """Prompts computed once per session: a sequence that starts shares what its session has of one.
 
 The keys of a prefix depend on its tokens alone, bit for bit (row invariance), so it does not matter
-which sequence computed them, nor in what chunks. Two sources are used alike: sequences that ended,
-whose memory is kept, and those that run. Where a running one is still computing more of the prompt
-than there is yet, the new one waits for it: so n choices of one prompt compute it once.
+which sequence computed them, nor in what chunks. Where a backend has ops whose bits depend on the
+rows of a pass, reused keys may differ in the last bits, as a prompt's chunks make them differ.
+
+Two sources are used alike: sequences that ended, whose memory is kept, and those that run. Where a
+running one is still computing more of the prompt than there is yet, the new one waits for it: so n
+choices of one prompt compute it once.
 
 A fork takes no memory and pages are shared until written. Running sequences win: whenever a step
 lacks a page, the memory calls ``PrefixCache.evict`` until there is one or nothing is kept.
