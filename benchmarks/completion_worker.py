@@ -119,7 +119,8 @@ def main() -> None:
     parser.add_argument("--backend", default="cpu")
     options = parser.parse_args()
     threads = {"threads": options.threads} if options.backend == "cpu" else {}
-    model = Model(options.model, context=options.context, backend=options.backend, **threads)
+    shape = {"context": options.context, "prefix_cache": 0}  # every prompt is computed
+    model = Model(options.model, backend=options.backend, **shape, **threads)
     print(json.dumps({"ready": True}), flush=True)
     warm = False
     for line in sys.stdin:

@@ -90,9 +90,9 @@ class RecordingMemory:
         self.memory.truncate(sequence, length)
         del self.texts[sequence][length:]
 
-    def fork(self, source: int) -> int:
-        target = self.memory.fork(source)
-        self.texts[target] = list(self.texts[source])
+    def fork(self, source: int, length: int | None = None) -> int:
+        target = self.memory.fork(source, length)
+        self.texts[target] = self.texts[source][:length]
         return target
 
 

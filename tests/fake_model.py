@@ -33,7 +33,7 @@ def fake_models(monkeypatch: pytest.MonkeyPatch) -> MakeModel:
 
     def load(options: Any, *_: Any) -> SimpleNamespace:
         return SimpleNamespace(
-            program=program,
+            program=FakeProgram(24, order=2),
             tokenizer=LetterTokenizer(),
             context=options.context or 200,
             file=SimpleNamespace(metadata={}),
@@ -42,6 +42,5 @@ def fake_models(monkeypatch: pytest.MonkeyPatch) -> MakeModel:
             backend=SimpleNamespace(name="fake", precision="float32"),
         )
 
-    program = FakeProgram(24, order=2)
     monkeypatch.setattr("slipstream.api.load_model", load)
     return lambda **keywords: Model("fake", **keywords)

@@ -7,7 +7,7 @@ can be tested exhaustively and fast.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from slipstream.backends.base import Outputs, Step
 from slipstream.errors import OutOfMemoryError
 from slipstream.graph import Graph
-from slipstream.memory.base import KeyLayout, Memory
+from slipstream.memory.base import PAGE_POSITIONS, KeyLayout, Memory
 
 
 class FakeMemory:
@@ -29,6 +29,7 @@ class FakeMemory:
         self.positions = positions
         self.committed: dict[int, list[int]] = {}
         self.written: dict[int, list[tuple[int, int]]] = {}  # (token, parent among own rows)
+        self.reclaim: Callable[[], bool] | None = None
         self._opened = 0
 
     def open(self) -> int:
@@ -58,15 +59,20 @@ class FakeMemory:
             parent = row
 
     def truncate(self, sequence: int, length: int) -> None:
+        assert self.earliest(sequence) <= length <= self.length(sequence)
         del self.committed[sequence][length:]
 
-    def fork(self, source: int) -> int:
+    def fork(self, source: int, length: int | None = None) -> int:
+        assert length is None or self.earliest(source) <= length <= self.length(source)
         target = self.open()
-        self.committed[target] = list(self.committed[source])
+        self.committed[target] = self.committed[source][:length]
         return target
 
     def bytes(self) -> int:
         return 4 * sum(map(len, self.committed.values()))
+
+    def pages_held(self, sequences: Iterable[int]) -> int:
+        return sum(-(-self.length(sequence) // PAGE_POSITIONS) for sequence in sequences)
 
 
 class FakeProgram:
@@ -126,9 +132,15 @@ class FakeProgram:
         return Outputs(np.stack(wanted) if wanted else empty, {}, 0.001 * len(histories))
 
     def _reserve(self, step: Step) -> None:
-        used = sum(map(len, self.tokens.committed.values())) + len(step.sequences)
-        if used > self.tokens.positions:
-            raise OutOfMemoryError(f"{self.tokens.positions} positions", f"{used}", "Use less.")
+        while (used := self._used(step)) > self.tokens.positions:
+            if self.tokens.reclaim is None or not self.tokens.reclaim():
+                raise OutOfMemoryError(
+                    f"{self.tokens.positions} positions", f"{used}", "Use less."
+                )
+
+    def _used(self, step: Step) -> int:
+        """Positions in use, were the step committed; what sequences share counts for each."""
+        return sum(map(len, self.tokens.committed.values())) + len(step.sequences)
 
     def observed(self) -> Mapping[str, int]:
         return {"fake": len(self.steps)}

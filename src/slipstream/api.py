@@ -52,6 +52,9 @@ class Model:
     wait for a place; a call that waits runs the steps of those before it and their pieces are kept,
     so one thread may read several streams in any order, also with ``parallel=1``.
 
+    What a call computed of its prompt and output, later calls of the same session need not compute
+    again while memory is free (``prefix_cache``; 0 = off).
+
     Args:
         model: a path, a catalogue name or ``owner/repo:file``.
         progress: called with (weight bytes done, weight bytes in all) while it loads.
@@ -114,7 +117,8 @@ class Model:
 
         Args:
             prompt: text, or token ids used as they are.
-            session: whose request it is; what drafters learn of it stays within (decision 0007).
+            session: whose request it is; what drafters learn of it stays within (decision 0007),
+                and so do prompts kept (``prefix_cache``, decision 0009).
             drafters: drafter objects at work instead of the model's.
             keywords: fields of ``SamplingOptions`` and ``SpeculationOptions``.
 
@@ -200,11 +204,11 @@ class Model:
         return self.engines.remembered()
 
     def forget(self, session: str | None = None) -> None:
-        """Erase what the drafters learned in a session, or in all; then all engines start anew.
+        """Erase what drafters learned and prompts kept in a session, or in all.
 
-        Requests that still run learn anew from their own texts, for themselves alone where
-        everything was erased. With ``draft_scope="all"`` a session cannot be told from the others:
-        everything goes.
+        Then all engines start anew. Requests that still run learn anew from their own texts, for
+        themselves alone where everything was erased. With ``draft_scope="all"`` a session cannot be
+        told from the others in what drafters learned: all of that goes.
 
         Raises:
             BackendError: a drafter of others failed to forget.

@@ -17,10 +17,11 @@ from slipstream.engine.controller import Decision
 from slipstream.engine.controllers import controller_for
 from slipstream.engine.engine import Engine, Trace
 from slipstream.engine.mailbox import Mailbox, Mailroom
+from slipstream.engine.prefix_cache import PrefixCache
 from slipstream.engine.scheduler import Places
 from slipstream.engine.statistics import Round
 from slipstream.engine.tracing import EngineTracing, Tracing
-from slipstream.errors import PairingError
+from slipstream.errors import BackendError, PairingError
 from slipstream.loading import LoadedModel
 from slipstream.options import EngineOptions, SpeculationOptions
 from slipstream.verify.choice import verifier_for
@@ -32,7 +33,9 @@ EngineKey = tuple[SpeculationOptions, tuple[GuardedDrafter, ...]]
 
 
 class ModelEngines:
-    """They share the model's program, memory and places; safe to use from several threads.
+    """They share the model's program, memory, places and kept prompts.
+
+    Safe to use from several threads.
 
     Args:
         loaded: the model.
@@ -41,7 +44,7 @@ class ModelEngines:
 
     Attributes:
         on_decision: receives every decision and the round it became, within the step.
-        draft_models: shared by the engines.
+        draft_models, prefixes: shared by the engines.
     """
 
     def __init__(
@@ -52,6 +55,9 @@ class ModelEngines:
         self.draft_models = DraftModels(loaded)
         self.on_decision: Trace | None = None
         self.room = Mailroom(Places(options.parallel))
+        self.prefixes: PrefixCache | None = None
+        if options.prefix_cache:
+            self.prefixes = PrefixCache(loaded.program.memory, options.prefix_cache)
         self.mailboxes: dict[EngineKey, Mailbox] = {}
         self._tracing = tracing
         self._lock = Lock()
@@ -72,21 +78,24 @@ class ModelEngines:
         return found
 
     def forget(self, session: str | None = None) -> None:
-        """Erase what the drafters learned in a session, or in all; then all engines start anew.
+        """Erase what drafters learned and prompts kept in a session, or in all.
 
-        Requests that still run learn anew from their own texts, for themselves alone where
-        everything was erased. With ``draft_scope="all"`` a session cannot be told from the others:
-        everything goes.
+        Then all engines start anew. Requests that still run learn anew from their own texts, for
+        themselves alone where everything was erased. With ``draft_scope="all"`` a session cannot be
+        told from the others in what drafters learned: all of that goes.
 
         Raises:
             BackendError: a drafter of others failed to forget.
         """
         with self._lock, self.room.lock:
+            if self.prefixes is not None:
+                self.prefixes.forget(session)
             engines = self._engines()
             if session is None:
                 self.mailboxes = {}
-            for mailbox in engines:
-                mailbox.engine.forget(session)
+            faults = [fault for mailbox in engines if (fault := _forget(mailbox.engine, session))]
+        if faults:
+            raise faults[0]
 
     def _engines(self) -> list[Mailbox]:
         """Those for new requests, and others whose requests still run."""
@@ -140,6 +149,7 @@ class ModelEngines:
             context=self.loaded.context,
             options=self.options,
             places=self.room.places,
+            prefixes=self.prefixes,
             identities=self.room.identities,
             primitives=self.loaded.primitives,
             controller=controller_for([d.name for d in drafters], fixed=speculation.fixed),
@@ -179,3 +189,12 @@ class ModelEngines:
                 "counts and timing of every other session",
                 ", ".join(found),
             )
+
+
+def _forget(engine: Engine, session: str | None) -> BackendError | None:
+    """Why a drafter did not forget, so that the other engines still do."""
+    try:
+        engine.forget(session)
+    except BackendError as error:
+        return error
+    return None

@@ -122,6 +122,15 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             le=1000,
         ),
     ] = 3.0
+    prefix_cache: Annotated[
+        int,
+        option(
+            "ended sequences kept per model, whose tokens later requests of the same session need "
+            "not compute again while memory is free; 0 = off",
+            ge=0,
+            le=4096,
+        ),
+    ] = 8
 
     def __post_init__(self) -> None:
         validate(self)

@@ -17,6 +17,9 @@ from test_verbs import workload
 from builders import tiny_model
 from conftest import Command
 from plugin_packages import install
+from slipstream.engine.prefix_cache import SHORTEST
+from slipstream.engine.trace_file import read_trace
+from slipstream.engine.trace_format import End
 
 DRAFTING = [
     *("--spec", "ngram-mod", "--ngram-mod-n-match", "2"),
@@ -144,6 +147,7 @@ def test_chat_shows_and_forgets_what_drafters_learned(
     assert done.stderr.count("ngram-mod, session : ") == 1
     replies = last_json(done)["replies"]
     assert [reply["stats"]["warm"] for reply in replies] == [False, True, False]
+    assert [reply["stats"]["reused_tokens"] > 0 for reply in replies] == [False, True, False]
     assert done.stderr.count("warm: ") == 1
     assert replies[0]["ids"] == replies[1]["ids"] == replies[2]["ids"]
     shown = slipstream("trace", path)
@@ -181,13 +185,16 @@ def test_an_installed_drafter(slipstream: Command, tiny: Path, tmp_path: Path) -
 def test_bench_speculate_traces_every_condition(
     slipstream: Command, tiny: Path, tmp_path: Path
 ) -> None:
-    workload(tmp_path, "prose", "a prose prompt")
+    workload(tmp_path, "prose", "a prose prompt that would be worth keeping")
     path = tmp_path / "t.jsonl"
     done = slipstream(
         *("bench", "speculate", tiny, "--backend", "reference", "--workloads", tmp_path),
-        *("--strata", "prose", "--trace", path),
+        *("--strata", "prose", "--trace", path, "--warm"),
     )
     assert done.returncode == 0, done.stderr
+    ends = [record for record in read_trace(path) if isinstance(record, End)]
+    assert max(end.summary["prompt_tokens"] for end in ends) > SHORTEST
+    assert not any(end.summary["reused_tokens"] for end in ends), "a prompt was not computed"
     shown = slipstream("trace", path, "--json")
     assert shown.returncode == 0, shown.stdout
     names = [condition["name"] for condition in last_json(shown)["conditions"]]

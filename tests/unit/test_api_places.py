@@ -38,6 +38,7 @@ def test_two_streams_share_one_place(make: MakeModel, second: dict[str, Any]) ->
     two = list(model.generate("abab", max_tokens=40, **second))
     assert tuple(i for piece in two for i in piece.ids) == expected[1]
     assert tuple(i for piece in (first, *one) for i in piece.ids) == expected[0]
+    model.forget()
     assert model.loaded.program.memory.bytes() == 0
     assert model.engines.room.open == []
     assert model.engines.room.places.free == 1
@@ -62,6 +63,7 @@ def test_closing_a_stream_frees_its_place_for_other_options(make: MakeModel) -> 
     one.close()  # type: ignore[attr-defined]
     next(two)
     two.close()  # type: ignore[attr-defined]
+    model.forget()
     assert model.loaded.program.memory.bytes() == 0
     assert model.engines.room.places.free == 1
     assert len(model.complete("abc", max_tokens=60).ids) == 60

@@ -10,76 +10,11 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from numpy.typing import NDArray
 
+from paged_memory import GRAPH, HEAD_DIM, WINDOW, read, step_arrays, write
 from slipstream.errors import OptionError, OutOfMemoryError
-from slipstream.graph import Attention, Graph, Value
 from slipstream.memory.attention import AttentionMemory
 from slipstream.memory.base import PAGE_POSITIONS, KeyLayout
-
-WINDOW = 70
-HEAD_DIM = 2
-
-
-def attention(layer: int, window: int | None, kv_heads: int) -> Attention:
-    width = kv_heads * HEAD_DIM
-    values = [Value(index, width) for index in range(4)]
-    return Attention(*values, layer, kv_heads, kv_heads, HEAD_DIM, 1.0, window)
-
-
-GRAPH = Graph(
-    ops=(attention(0, WINDOW, 1), attention(1, None, 2), attention(3, WINDOW, 1)),
-    architecture="test",
-    width=4,
-    vocabulary=4,
-    context=512,
-)
-
-
-def step_arrays(
-    rows: list[tuple[int, list[int]]],
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """(handle, local parents) of each sequence -> the arguments of ``layout``."""
-    sequences: list[int] = []
-    parents: list[int] = []
-    for handle, local in rows:
-        first = len(parents)
-        sequences += [handle] * len(local)
-        parents += [parent if parent < 0 else parent + first for parent in local]
-    return np.asarray(sequences, np.int32), np.asarray(parents, np.int32)
-
-
-def write(memory: AttentionMemory, layout: KeyLayout, marks: list[int]) -> None:
-    """Store ``mark`` (and ``mark + 1`` for values) wherever the row keeps its key."""
-    for row, mark in enumerate(marks):
-        for group, table in zip(memory.groups, layout.tables, strict=True):
-            slot = int(layout.slots[row])
-            page = table[layout.table[row], slot // PAGE_POSITIONS]
-            assert page >= 0
-            assert group.references[page] == 1
-            group.keys[:, page, :, slot % PAGE_POSITIONS] = mark
-            group.values[:, page, :, slot % PAGE_POSITIONS] = mark + 1
-
-
-def read(memory: AttentionMemory, layout: KeyLayout, row: int, number: int) -> list[int]:
-    """The marks of the keys that a row reads, in logical order, its window applied."""
-    group, table = memory.groups[number], layout.tables[number][layout.table[row]]
-    tail_first = int(layout.tail_start[row])
-    tail = layout.tail[tail_first : tail_first + int(layout.tail_count[row])].tolist()
-    slots = [*range(int(layout.identity[row])), *tail]
-    assert len(slots) == layout.positions[row] + 1
-    if group.window is not None:
-        slots = slots[-group.window :]
-    marks = []
-    for slot in slots:
-        page = int(table[slot // PAGE_POSITIONS])
-        assert page >= 0
-        keys = group.keys[:, page, :, slot % PAGE_POSITIONS]
-        values = group.values[:, page, :, slot % PAGE_POSITIONS]
-        assert (keys == keys.flat[0]).all()
-        assert (values == keys.flat[0] + 1).all()
-        marks.append(int(keys.flat[0]))
-    return marks
 
 
 @dataclass
@@ -201,15 +136,16 @@ class MemoryMachine(RuleBasedStateMachine):
     def fork(self, data: st.DataObject) -> None:
         handle = self.pick(data)
         before = self.memory.bytes()
-        try:
-            copy = self.memory.fork(handle)
-        except OutOfMemoryError:
-            assert self.memory.bytes() == before
-            self.naive[handle].marks, self.naive[handle].parents = [], []
-            return
         committed = self.naive[handle].committed
+        earliest = self.memory.earliest(handle)
+        kept = data.draw(st.integers(earliest, len(committed)) | st.none(), label="kept")
+        copy = self.memory.fork(handle, kept)
+        assert self.memory.bytes() <= before, "rows that were not committed may go"
+        if earliest > 0:
+            with pytest.raises(OptionError):
+                self.memory.fork(handle, earliest - 1)
         self.naive[handle] = Naive(list(committed))
-        self.naive[copy] = Naive(list(committed))
+        self.naive[copy] = Naive(committed[:kept])
 
     @invariant()
     def lengths_agree(self) -> None:
@@ -240,15 +176,78 @@ def test_layers_with_one_window_and_shape_share_a_group() -> None:
     assert memory.groups[1].keys.shape == (1, 1, 2, PAGE_POSITIONS, HEAD_DIM)
 
 
-def test_full_pages_are_shared_and_the_partial_one_copied() -> None:
+def test_pages_are_shared_until_one_is_written() -> None:
     memory = AttentionMemory(GRAPH, 256, 2)
     handle = memory.open()
     chain(memory, handle, 130)
     before = memory.bytes()
     page_bytes = sum(group.page_bytes for group in memory.groups)
     assert before == 3 * page_bytes
-    memory.fork(handle)
+    copy = memory.fork(handle)
+    assert memory.bytes() == before
+    assert memory.pages_held([handle, copy]) == memory.pages_held([copy]) == 3
+    chain(memory, copy, 1)
     assert memory.bytes() == before + page_bytes
+    chain(memory, handle, 1)
+    assert memory.bytes() == before + page_bytes
+    assert memory.pages_held([handle, copy]) == 4
+    assert memory.pages_held([]) == 0
+
+
+def test_a_fork_may_be_shorter_than_its_source() -> None:
+    memory = AttentionMemory(GRAPH, 256, 2)
+    handle = memory.open()
+    chain(memory, handle, 130)
+    before = memory.bytes()
+    copy = memory.fork(handle, 70)
+    assert (memory.length(copy), memory.length(handle)) == (70, 130)
+    assert memory.pages_held([copy]) == 2
+    memory.close(handle)
+    assert memory.bytes() * 3 == before * 2
+    with pytest.raises(OptionError):
+        memory.fork(copy, 71)
+    empty = memory.fork(copy, 0)
+    memory.close(copy)
+    assert (memory.bytes(), memory.length(empty)) == (0, 0)
+    chain(memory, empty, 3)
+
+
+def test_of_two_that_share_a_page_one_copies_it() -> None:
+    memory = AttentionMemory(GRAPH, 64, 2)
+    one = memory.open()
+    chain(memory, one, 10)
+    two = memory.fork(one)
+    three = memory.fork(one)
+    with pytest.raises(OutOfMemoryError):
+        memory.layout(*step_arrays([(one, [-1]), (two, [-1]), (three, [-1])]))
+    memory.close(three)
+    layout = memory.layout(*step_arrays([(one, [-1]), (two, [-1])]))
+    assert all(table[0, 0] != table[1, 0] for table in layout.tables)
+    assert all(group.free_pages == 0 for group in memory.groups)
+
+
+def test_pages_are_asked_back_before_a_step_fails() -> None:
+    memory = AttentionMemory(GRAPH, 128, 2)
+    idle = [memory.open() for _ in range(3)]
+    for handle in idle:
+        chain(memory, handle, 60)
+
+    def give_up() -> bool:
+        if not idle:
+            return False
+        memory.close(idle.pop())
+        return True
+
+    memory.reclaim = give_up
+    handle = memory.open()
+    chain(memory, handle, 64)
+    assert len(idle) == 3
+    chain(memory, handle, 65)
+    assert len(idle) == 1
+    chain(memory, handle, 127)
+    assert (len(idle), memory.length(handle)) == (0, 256)
+    with pytest.raises(OutOfMemoryError):
+        chain(memory, handle, 1)
 
 
 def test_window_pages_go_and_truncating_into_them_is_refused() -> None:

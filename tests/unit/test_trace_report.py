@@ -97,7 +97,8 @@ def test_every_summary_equals_its_rounds(
     names = {name for request in report.requests.values() for name in request.recomputed()}
     ends = [record for record in records if isinstance(record, End)]
     left = set(ends[0].summary) - names
-    recorded = {"seed", "warm", "queue_s", "ttft_s", "total_s", "complete"}
+    recorded = {"seed", "warm", "reused_tokens", "not_reused", "queue_s"}
+    recorded |= {"ttft_s", "total_s", "complete"}
     recorded |= {"verification", "lossless", "seed_exact", "output_valid"}
     assert left == recorded, "every other statistic is recomputed"
     [condition] = merged(report)

@@ -48,17 +48,19 @@ def open_model(
     *,
     quiet: bool = False,
     trace: str | None = None,
+    prefix_cache: int = EngineOptions().prefix_cache,
 ) -> Model:
     """The Python API's ``Model`` with these options.
 
     Args:
         quiet: show no progress (`--json`).
         trace: file that gets every round.
+        prefix_cache: of ``EngineOptions``; a measurement computes every prompt (0).
     """
     from slipstream.api import Model
 
     fetch_if_wanted(model.model)
-    keywords = msgspec.structs.asdict(model)
+    keywords = {**msgspec.structs.asdict(model), "prefix_cache": prefix_cache}
     if speculation is not None:
         if speculation.draft_model is not None:
             fetch_if_wanted(speculation.draft_model)

@@ -102,7 +102,10 @@ def statistics_lines(last: Piece, *, drawn: bool) -> list[str]:
     if any(r.fired for r in statistics.rounds):
         lines.append(_drafts(statistics))
     if statistics.warm:
-        lines.append("warm: drafting had learned from earlier requests; a first one may be slower")
+        lines.append(
+            "warm: earlier requests taught the drafters or left their prompts; "
+            "a first one may be slower"
+        )
     lines += verification_lines(statistics)
     lines += silent_lines(statistics)
     lines += [
@@ -153,9 +156,10 @@ def verification_lines(s: Statistics) -> list[str]:
 def _speed(s: Statistics, reason: str | None) -> str:
     rate = "" if s.decode_tok_s is None else f", {s.decode_tok_s:.1f} tokens/s"
     first = "" if s.ttft_s is None else f", first after {s.ttft_s:.2f} s"
+    reused = f" ({s.reused_tokens} reused)" if s.reused_tokens else ""
     return (
-        f"{s.prompt_tokens} prompt + {s.emitted} tokens in {s.total_s or 0:.2f} s{first}{rate}"
-        f" ({reason})"
+        f"{s.prompt_tokens} prompt{reused} + {s.emitted} tokens in {s.total_s or 0:.2f} s"
+        f"{first}{rate} ({reason})"
     )
 
 

@@ -240,7 +240,8 @@ class Drafter(Protocol):
         """A sequence starts.
 
         Args:
-            tokens: the whole prompt, of which a prefix may be reused.
+            tokens: the whole prompt. Of a drafter without ``needs.hidden`` and ``needs.logits`` the
+                memory of a prefix may be reused; ``process`` then sees the rows after it only.
             scope: what the drafter learns of this sequence may be used for sequences of the same
                 scope and for no other.
         """

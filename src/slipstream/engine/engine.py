@@ -28,6 +28,7 @@ from slipstream.engine.batch import (
 from slipstream.engine.controller import Controller, Decision, DoublingController, Room
 from slipstream.engine.drafting import Drafting, require_outputs
 from slipstream.engine.events import EmittedToken, Event, FinishReason
+from slipstream.engine.prefix_cache import PrefixCache, reader_of_prompts
 from slipstream.engine.records import PassCost, decision_of, round_of
 from slipstream.engine.scheduler import Places, Scheduler
 from slipstream.engine.sequence import Request, SequenceState
@@ -57,6 +58,7 @@ class Engine:
         options: limits on sequences, rows and seconds of a pass.
         queue: most requests that wait for a place.
         places: shared by engines that use one memory; default ``options.parallel`` of its own.
+        prefixes: of the program's memory, shared likewise; None = every prompt is computed whole.
         controller: default ``DoublingController()``.
         trace: receives every decision and the round it became.
         ended: told of every request that is over.
@@ -79,6 +81,7 @@ class Engine:
         options: EngineOptions | None = None,
         queue: int = 64,
         places: Places | None = None,
+        prefixes: PrefixCache | None = None,
         controller: Controller | None = None,
         trace: Trace | None = None,
         ended: Ended | None = None,
@@ -94,6 +97,7 @@ class Engine:
         self.context = context
         self.controller = controller or DoublingController()
         self.scheduler = Scheduler(options or EngineOptions(), queue, places)
+        self.prefixes = prefixes
         self.drafting = Drafting(drafters, program.graph.vocabulary, clock, fast_forward)
         require_outputs(drafters, program.graph)
         self._trace = trace
@@ -155,13 +159,19 @@ class Engine:
         return self.verifier if sequence.drafts else PLAIN
 
     def forget(self, session: str | None = None) -> None:
-        """Erase what drafters learned in a session, or in all; open sequences learn anew.
+        """Erase what drafters learned and prompts kept in a session, or in all.
 
-        Where all sessions share what is learned (scope ``all``), all of it goes.
+        Open sequences learn anew, and leave no prompt. Where all sessions share what is learned
+        (scope ``all``), all of it goes.
 
         Raises:
             BackendError: a drafter failed; the others have forgotten.
         """
+        for sequence in self.scheduler.running:
+            if session in (None, sequence.session):
+                sequence.shareable = False
+        if self.prefixes is not None:
+            self.prefixes.forget(session)
         scopes: list[str | None] = [None]
         if session is not None and self._scope != "all":
             shared = [f"session {session}"] if self._scope == "session" else []
@@ -206,11 +216,6 @@ class Engine:
     def _admit(self) -> None:
         for sequence in self.scheduler.admit():
             sequence.statistics.admitted_s = self._clock()
-            try:
-                sequence.handle = self.program.memory.open()
-            except SlipstreamError as error:
-                self._fail(sequence, error)
-                continue
             self.drafting.open(sequence)
             if sequence.methods:
                 known = self.controller.knows(sequence.scope, sequence.methods)
@@ -218,6 +223,35 @@ class Engine:
             if len(sequence.tokens) >= sequence.limit:
                 sequence.finish_reason = "length"
                 self._retire(sequence)
+        for sequence in [s for s in self.scheduler.running if s.handle < 0]:
+            try:
+                self._begin(sequence)
+            except SlipstreamError as error:
+                self._fail(sequence, error)
+
+    def _begin(self, sequence: SequenceState) -> None:
+        """Open its memory with what there is of its prompt, unless another computes more of it."""
+        reader = reader_of_prompts(self.drafting.drafters, sequence)
+        if self.prefixes is None or reader is not None:
+            sequence.handle = self.program.memory.open()
+            if self.prefixes is not None:
+                sequence.statistics.not_reused = f"{reader} reads the whole prompt"
+            return
+        taken = self.prefixes.take(sequence.session, sequence.tokens, self.scheduler.running)
+        if taken is not None:
+            sequence.handle, sequence.committed = taken
+            sequence.statistics.reused_tokens = sequence.committed
+            sequence.statistics.warm |= sequence.committed > 0
+
+    def _release(self, sequence: SequenceState) -> None:
+        """Keep what it has in memory for its session, or give it back."""
+        whole = sequence.finish_reason != "error" and sequence.shareable
+        if self.prefixes is not None and whole:
+            tokens = sequence.tokens[: sequence.committed]
+            self.prefixes.keep(sequence.session, tokens, sequence.handle)
+        else:
+            self.program.memory.close(sequence.handle)
+        sequence.handle = -1
 
     def _plan(self) -> list[Share]:
         start = self._clock()
@@ -389,8 +423,7 @@ class Engine:
         """Free what the sequence holds and queue its last event."""
         self.scheduler.remove(sequence)
         if sequence.handle >= 0:
-            self.program.memory.close(sequence.handle)
-            sequence.handle = -1
+            self._release(sequence)
         own = sequence.statistics.private
         self.drafting.close(sequence, forget=own, private=own and self._scope != "request")
         self.controller.close(sequence.id)

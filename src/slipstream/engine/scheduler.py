@@ -139,6 +139,8 @@ class Scheduler:
         left = self._pace.rows(decode_rows, max(self.rows - decode_rows, 1))
         chunks = []
         for sequence in self.running:
+            if sequence.handle < 0:
+                continue  # it waits for another one's prompt
             count = min(sequence.prompt_left, left)
             if count:
                 chunks.append((sequence, count))

@@ -71,8 +71,11 @@ class SequenceState:
         prompt_tokens: length of the prompt.
         limit: number of tokens at which it ends by ``length``.
         ends: end-of-generation ids.
-        handle: memory handle while it runs, else -1.
+        handle: memory handle while it runs, else -1; a running one without waits for another one
+            that computes a prompt which begins alike.
         committed: positions in memory.
+        shareable: whether later sequences of its session may use what it has in memory; not after
+            its session was erased.
         scope: of what drafters learn from it.
         reach: how far drafters may learn from it; ``scope`` is that, named.
         methods: names of the drafters chosen for it, in order of precedence.
@@ -94,6 +97,7 @@ class SequenceState:
     statistics: Statistics
     handle: int = -1
     committed: int = 0
+    shareable: bool = True
     scope: str = ""
     session: str = ""
     reach: DraftScope = "session"

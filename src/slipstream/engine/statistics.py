@@ -72,9 +72,11 @@ class Statistics:
         rounds: in order; one per target pass that sampled.
         rejected_drafts: reason -> malformed drafts that were not verified.
         drafters: names of the drafting methods at work for it, ``none`` left out.
-        warm: whether a drafter had learned tokens in its scope before it started, or the controller
-            how drafts do there.
+        warm: whether a drafter had learned tokens in its scope before it started, the controller
+            how drafts do there, or tokens of its prompt were reused.
         private: whether what was learned of it went with it (scope ``request``).
+        reused_tokens: of the prompt, that other sequences of its session had computed.
+        not_reused: why none may be; empty where they may.
         complete: whether the output is a whole document of its grammar; None without one.
         verification: the rule by which drafts are accepted.
         lossless: whether the output has the distribution of plain decoding; without it the output
@@ -92,6 +94,8 @@ class Statistics:
     drafters: tuple[str, ...] = ()
     warm: bool = False
     private: bool = False
+    reused_tokens: int = 0
+    not_reused: str = ""
     complete: bool | None = None
     verification: str = "matching"
     lossless: bool = True
@@ -206,7 +210,8 @@ class Statistics:
             "prompt_tokens emitted target_passes verification_steps drafted tested accepted "
             "discarded queue_s ttft_s total_s decode_tok_s acceptance_rate tokens_per_pass "
             "mean_acceptance_length acceptance_at drafters never_fired never_asked cut_for_time "
-            "seed warm complete verification lossless seed_exact output_valid"
+            "seed warm reused_tokens not_reused complete verification lossless seed_exact "
+            "output_valid"
         )
         summary = {name: getattr(self, name) for name in names.split()}
         rounds = [asdict(r) for r in self.rounds]

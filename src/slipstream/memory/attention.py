@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,30 +20,19 @@ from slipstream.memory.layout import (
     plan_tree,
     split_rows,
 )
-from slipstream.memory.pages import LayerGroup
+from slipstream.memory.pages import layer_groups
+from slipstream.memory.tables import (
+    NO_ROWS,
+    SequencePages,
+    joined_tables,
+    most_held,
+    pages_of,
+    unused,
+)
 from slipstream.options import KvType
 
 KEPT_POSITIONS = PAGE_POSITIONS
 """Positions kept below a sliding window, so that a short ``truncate`` never needs a freed page."""
-
-
-@dataclass
-class _State:
-    """One sequence.
-
-    Attributes:
-        length: committed positions.
-        pages: pages in each table, freed ones included.
-        tables: per group, int32 [>= pages]; -1 = freed or unused.
-        freed: per group, how many leading pages were freed.
-        parents: int32 [rows], local parents of the rows planned but not committed.
-    """
-
-    length: int
-    pages: int
-    tables: list[NDArray[np.int32]]
-    freed: list[int]
-    parents: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
 
 
 class AttentionMemory:
@@ -70,15 +59,16 @@ class AttentionMemory:
                 f"{positions} positions, {sequences} sequences",
                 "Raise the context length or the number of parallel sequences.",
             )
-        self.pages = sequences * _pages(positions)
+        self.pages = sequences * pages_of(positions)
         self.kv_type: KvType = kv_type
-        self.groups = _layer_groups(graph, self.pages, kv_type)
+        self.groups = layer_groups(graph, self.pages, kv_type)
+        self.reclaim: Callable[[], bool] | None = None
         self._places = {
             layer: (number, index)
             for number, group in enumerate(self.groups)
             for index, layer in enumerate(group.layers)
         }
-        self._states: dict[int, _State] = {}
+        self._states: dict[int, SequencePages] = {}
         self._next = 0
 
     def place(self, layer: int) -> tuple[int, int]:
@@ -86,7 +76,7 @@ class AttentionMemory:
         return self._places[layer]
 
     def open(self) -> int:
-        return self._add(_State(0, 0, [_unused(8) for _ in self.groups], [0] * len(self.groups)))
+        return self._add(SequencePages.empty(len(self.groups)))
 
     def close(self, sequence: int) -> None:
         self._shrink(self._state(sequence), 0)
@@ -116,7 +106,7 @@ class AttentionMemory:
         self._reserve(states, planned)
         for state, rows in zip(states, planned, strict=True):
             state.parents = rows.parents
-        return join_rows(planned, tuple(self._tables(states)))
+        return join_rows(planned, joined_tables(states, len(self.groups)))
 
     def commit(self, sequence: int, path: Sequence[int]) -> None:
         """Keep the rows ``path`` (indices among the sequence's own rows of the last step).
@@ -136,6 +126,11 @@ class AttentionMemory:
 
     def truncate(self, sequence: int, length: int) -> None:
         state = self._state(sequence)
+        self._check_length(sequence, length)
+        self._shrink(state, length)
+
+    def _check_length(self, sequence: int, length: int) -> None:
+        state = self._state(sequence)
         earliest = self.earliest(sequence)
         if not earliest <= length <= state.length:
             raise OptionError(
@@ -143,49 +138,49 @@ class AttentionMemory:
                 str(length),
                 "Keys below the sliding window are gone; compute the sequence again.",
             )
-        self._shrink(state, length)
 
-    def fork(self, source: int) -> int:
-        """A new sequence with the same committed positions; full pages are shared.
+    def fork(self, source: int, length: int | None = None) -> int:
+        """A new sequence with the first ``length`` committed positions of another; None = all.
+
+        Takes no page: all are shared, and who first writes into a partial one copies it.
 
         Raises:
-            OutOfMemoryError: no page is free for the partial last one; nothing was changed.
+            OptionError: as ``truncate``.
         """
         state = self._state(source)
+        length = state.length if length is None else length
+        self._check_length(source, length)
         self._shrink(state, state.length)
-        full = state.length // PAGE_POSITIONS
-        partial = state.pages - full
-        self._require([partial] * len(self.groups))
-        copy = _State(
-            state.length, state.pages, [table.copy() for table in state.tables], list(state.freed)
-        )
-        for group, table in zip(self.groups, copy.tables, strict=True):
-            for page in table[:full]:
-                if page >= 0:
-                    group.share(int(page))
-            if partial:
-                table[full] = group.duplicate(int(table[full]))
-        return self._add(copy)
+        pages = pages_of(length)
+        tables = [table[:pages].copy() for table in state.tables]
+        for group, table in zip(self.groups, tables, strict=True):
+            for page in table[table >= 0].tolist():
+                group.share(page)
+        return self._add(SequencePages(length, pages, tables, [min(n, pages) for n in state.freed]))
 
     def bytes(self) -> int:
         return sum((group.pages - group.free_pages) * group.page_bytes for group in self.groups)
 
-    def _add(self, state: _State) -> int:
+    def pages_held(self, sequences: Iterable[int]) -> int:
+        """Most pages that these sequences hold in a layer group, a shared one counted once."""
+        return most_held(map(self._state, sequences), len(self.groups))
+
+    def _add(self, state: SequencePages) -> int:
         handle = self._next
         self._next += 1
         self._states[handle] = state
         return handle
 
-    def _state(self, sequence: int) -> _State:
+    def _state(self, sequence: int) -> SequencePages:
         found = self._states.get(sequence)
         if found is None:
             raise ValueError(f"no open sequence has the handle {sequence}")
         return found
 
-    def _reserve(self, states: list[_State], planned: list[SequenceRows]) -> None:
+    def _reserve(self, states: list[SequencePages], planned: list[SequenceRows]) -> None:
         """Give every sequence the pages its rows write, unshared."""
         wanted = [
-            _pages(state.length + len(rows.parents))
+            pages_of(state.length + len(rows.parents))
             for state, rows in zip(states, planned, strict=True)
         ]
         grown = sum(
@@ -193,14 +188,14 @@ class AttentionMemory:
         )
         shared = [self._shared(number, states) for number in range(len(self.groups))]
         if grown or any(shared):
-            self._require([grown + len(copies) for copies in shared])
+            self._require(states, grown)
         for number, sharing in enumerate(shared):
             for state in sharing:
                 self._unshare(number, state)
         for state, pages in zip(states, wanted, strict=True):
             self._grow(state, pages)
 
-    def _shared(self, number: int, states: list[_State]) -> list[_State]:
+    def _shared(self, number: int, states: list[SequencePages]) -> list[SequencePages]:
         """The sequences whose partial last page is held by another one too."""
         references = self.groups[number].references
         return [
@@ -210,7 +205,7 @@ class AttentionMemory:
             and references[state.tables[number][state.length // PAGE_POSITIONS]] > 1
         ]
 
-    def _unshare(self, number: int, state: _State) -> None:
+    def _unshare(self, number: int, state: SequencePages) -> None:
         group = self.groups[number]
         index = state.length // PAGE_POSITIONS
         page = int(state.tables[number][index])
@@ -218,27 +213,41 @@ class AttentionMemory:
             state.tables[number][index] = group.duplicate(page)
             group.drop(page)
 
-    def _require(self, wanted: list[int]) -> None:
-        for group, count in zip(self.groups, wanted, strict=True):
-            if count > group.free_pages:
+    def _require(self, states: list[SequencePages], grown: int) -> None:
+        """Have pages free for ``grown`` new ones and the copies of shared ones."""
+        for number, group in enumerate(self.groups):
+            # what is given up may leave fewer pages to copy
+            while (count := grown + self._copies(number, states)) > group.free_pages:
+                if self.reclaim is not None and self.reclaim():
+                    continue
                 raise OutOfMemoryError(
                     f"{count} free pages of {PAGE_POSITIONS} positions",
                     f"{group.free_pages} of {group.pages}",
                     "Close a sequence, or open the model with a longer context.",
                 )
 
-    def _grow(self, state: _State, pages: int) -> None:
+    def _copies(self, number: int, states: list[SequencePages]) -> int:
+        """Copies of shared partial pages that sequences need to write all at once."""
+        group = self.groups[number]
+        sharing = Counter(
+            int(state.tables[number][state.length // PAGE_POSITIONS])
+            for state in self._shared(number, states)
+        )
+        # the last holder of a page writes into the page itself
+        return sum(min(n, int(group.references[page]) - 1) for page, n in sharing.items())
+
+    def _grow(self, state: SequencePages, pages: int) -> None:
         for number, group in enumerate(self.groups):
             table = state.tables[number]
             if pages > len(table):
-                table = state.tables[number] = np.concatenate((table, _unused(pages)))
+                table = state.tables[number] = np.concatenate((table, unused(pages)))
             for index in range(state.pages, pages):
                 table[index] = group.take()
         state.pages = max(state.pages, pages)
 
-    def _shrink(self, state: _State, length: int) -> None:
+    def _shrink(self, state: SequencePages, length: int) -> None:
         """Set the length, drop pages beyond it and forget planned rows."""
-        pages = _pages(length)
+        pages = pages_of(length)
         if pages < state.pages:
             for group, table in zip(self.groups, state.tables, strict=True):
                 for index in range(pages, state.pages):
@@ -248,9 +257,9 @@ class AttentionMemory:
             state.freed = [min(freed, pages) for freed in state.freed]
             state.pages = pages
         state.length = length
-        state.parents = _NO_ROWS
+        state.parents = NO_ROWS
 
-    def _free_below_windows(self, state: _State) -> None:
+    def _free_below_windows(self, state: SequencePages) -> None:
         for number, group in enumerate(self.groups):
             if group.window is None:
                 continue
@@ -259,37 +268,3 @@ class AttentionMemory:
                 group.drop(int(state.tables[number][index]))
                 state.tables[number][index] = -1
             state.freed[number] = max(state.freed[number], unseen)
-
-    def _tables(self, states: list[_State]) -> list[NDArray[np.int32]]:
-        """Per group, int32 [sequences, pages]."""
-        if len(states) == 1:
-            return [table[None, : states[0].pages].copy() for table in states[0].tables]
-        pages = max((state.pages for state in states), default=0)
-        tables = []
-        for number in range(len(self.groups)):
-            joined = np.full((len(states), pages), -1, np.int32)
-            for row, state in enumerate(states):
-                joined[row, : state.pages] = state.tables[number][: state.pages]
-            tables.append(joined)
-        return tables
-
-
-_NO_ROWS = np.empty(0, np.int32)
-
-
-def _unused(count: int) -> NDArray[np.int32]:
-    return np.full(count, -1, np.int32)
-
-
-def _pages(positions: int) -> int:
-    return -(-positions // PAGE_POSITIONS)
-
-
-def _layer_groups(graph: Graph, pages: int, kv_type: KvType) -> tuple[LayerGroup, ...]:
-    layers: dict[tuple[int | None, int, int], list[int]] = {}
-    for op in graph.attentions():
-        layers.setdefault((op.window, op.kv_heads, op.head_dim), []).append(op.layer)
-    return tuple(
-        LayerGroup(tuple(members), window, kv_heads, head_dim, pages, kv_type)
-        for (window, kv_heads, head_dim), members in layers.items()
-    )

@@ -7,7 +7,7 @@ of the sequence is written at logical slot ``length + i`` and has position ``len
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,7 +46,14 @@ class KeyLayout:
 
 
 class Memory(Protocol):
-    """State of all sequences of one program; readable by a second program."""
+    """State of all sequences of one program; readable by a second program.
+
+    Attributes:
+        reclaim: called by ``layout`` while no page is free: closes a sequence that nobody runs, or
+            returns False where there is none. None = there never is one.
+    """
+
+    reclaim: Callable[[], bool] | None
 
     def open(self) -> int:
         """A new empty sequence; returns its handle."""
@@ -81,8 +88,17 @@ class Memory(Protocol):
             OptionError: length is below ``earliest`` or above the committed length.
         """
 
-    def fork(self, source: int) -> int:
-        """A new sequence with the same committed positions; full pages are shared."""
+    def fork(self, source: int, length: int | None = None) -> int:
+        """A new sequence with the first ``length`` committed positions of another; None = all.
+
+        Takes no memory: what both hold is shared until one of them writes there.
+
+        Raises:
+            OptionError: as ``truncate``.
+        """
 
     def bytes(self) -> int:
         """Bytes of pages in use."""
+
+    def pages_held(self, sequences: Iterable[int]) -> int:
+        """Most pages that these sequences hold in a layer group, a shared one counted once."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.errors import OutOfMemoryError
+from slipstream.graph import Graph
 from slipstream.memory.base import PAGE_POSITIONS
 from slipstream.memory.kv_types import row_halves
 from slipstream.options import KvType
@@ -111,3 +112,14 @@ def _untouched(shape: tuple[int, ...]) -> NDArray[np.uint16]:
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         area.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(area, np.uint16).reshape(shape)
+
+
+def layer_groups(graph: Graph, pages: int, kv_type: KvType) -> tuple[LayerGroup, ...]:
+    """The attention layers of a graph, by window and key/value shape."""
+    layers: dict[tuple[int | None, int, int], list[int]] = {}
+    for op in graph.attentions():
+        layers.setdefault((op.window, op.kv_heads, op.head_dim), []).append(op.layer)
+    return tuple(
+        LayerGroup(tuple(members), window, kv_heads, head_dim, pages, kv_type)
+        for (window, kv_heads, head_dim), members in layers.items()
+    )
