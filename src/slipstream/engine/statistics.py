@@ -192,6 +192,10 @@ class Statistics:
 
     def summary(self) -> dict[str, object]:
         """Plain values for JSON, the rounds from which the counts come included."""
+        return {**self.totals(), "rounds": [asdict(r) for r in self.rounds]}
+
+    def totals(self) -> dict[str, object]:
+        """``summary`` without its rounds, which take long to copy."""
         names = (
             "prompt_tokens emitted target_passes verification_steps drafted tested accepted "
             "discarded ttft_s total_s decode_tok_s acceptance_rate tokens_per_pass "
@@ -199,5 +203,4 @@ class Statistics:
             "seed warm complete verification lossless seed_exact output_valid"
         )
         summary = {name: getattr(self, name) for name in names.split()}
-        rounds = [asdict(r) for r in self.rounds]
-        return {**summary, "rejected_drafts": dict(self.rejected_drafts), "rounds": rounds}
+        return {**summary, "rejected_drafts": dict(self.rejected_drafts)}
