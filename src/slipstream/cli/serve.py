@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import socket
 import sys
@@ -117,28 +116,21 @@ def _opened(
     quiet: bool,
 ) -> Serving:
     """The model's texts, read while the other process loads its weights."""
+    from slipstream.cli.opening import loading
     from slipstream.server.lifecycle import Serving
     from slipstream.server.prompts import open_text
 
     text = open_text(plan.model.model)
-    with contextlib.ExitStack() as stack:
-        progress = None
-        if not quiet:
-            show = stack.enter_context(progress_bar())
-            progress = lambda done, total: show(done, total, "loading")  # noqa: E731
+    with loading(quiet) as progress:
         ready = process.wait_until_ready(progress)
     require_offered = getattr(rules, "require_offered", None)
     if require_offered is not None:
         require_offered(ready.methods)
     name = server.alias or PurePath(plan.model.model).name.removesuffix(".gguf")
-    return Serving(
-        process, ready, text, sampling, server, keys, name, rules, _meter(ready)
-    )
+    return Serving(process, ready, text, sampling, server, keys, name, rules, _meter(ready))
 
 
-def _announcer(
-    serving: Serving, bound: socket.socket, *, as_json: bool
-) -> Callable[[], None]:
+def _announcer(serving: Serving, bound: socket.socket, *, as_json: bool) -> Callable[[], None]:
     def announce() -> None:
         if as_json:
             print_json(ready_record(serving, bound))

@@ -139,6 +139,7 @@ def _config(app: ASGIApp, options: ServerOptions) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="critical",  # what fails is logged by `Limits`
         access_log=False,
         server_header=False,
         proxy_headers=False,

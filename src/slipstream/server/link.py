@@ -163,7 +163,6 @@ class Link(asyncio.Protocol):
                 self._fail(error_of(frame.error))
 
     def _step(self, frame: StepFrame) -> None:
-        self.load = frame.load
         watcher = self.watcher
         if watcher is not None:
             for slot in frame.started:
@@ -175,8 +174,12 @@ class Link(asyncio.Protocol):
                 deliver = self._deliver.pop(event.request, None)
             if deliver is not None:
                 deliver(event)
-        if watcher is not None:
-            watcher.loaded(frame.load)
+        self._loaded(frame.load)
+
+    def _loaded(self, load: Load) -> None:
+        self.load = load
+        if self.watcher is not None:
+            self.watcher.loaded(load)
 
     def _answered(self, frame: Answer) -> None:
         answer = self._answers.pop(frame.number, None)
@@ -192,7 +195,7 @@ class Link(asyncio.Protocol):
         if self.failure is not None:
             return
         self.failure = error
-        self.load = Load()
+        self._loaded(Load())
         waiting, self._deliver = self._deliver, {}
         for number, deliver in waiting.items():
             deliver(WireEvent(number, (), "", finish_reason="error", error=told(error)))

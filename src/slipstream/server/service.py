@@ -98,6 +98,7 @@ class EngineService:
         source = text.template.source if isinstance(text.template, ChatTemplate) else ""
         self.facts: Mapping[str, Any] = {**ready.facts, "chat_template": source}
         self.methods: Mapping[str, Mapping[str, Any]] = ready.methods
+        self.load = link.load
         self._link = link
         link.watcher = self
         self._default = ready.speculation
@@ -111,10 +112,6 @@ class EngineService:
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self._mean_s = 1.0  # of an output
         self._stopping = False
-
-    @property
-    def load(self) -> Load:
-        return self._link.load
 
     @property
     def failure(self) -> SlipstreamError | None:
@@ -244,6 +241,7 @@ class EngineService:
 
     def loaded(self, load: Load) -> None:
         """See ``link.Watcher``."""
+        self.load = load
         if self._meter is not None:
             self._meter.loaded(load)
 
