@@ -18,7 +18,7 @@ from slipstream.options import (
     from_mapping,
 )
 from slipstream.server.engine_process import EngineProcess
-from slipstream.server.engine_room import Plan
+from slipstream.server.plan import Plan
 from slipstream.server.wire import (
     Answer,
     Ask,

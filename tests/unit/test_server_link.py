@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from engine_peer import DEATH, Peer, event, settled, step
 from slipstream.errors import BackendError, OptionError, SlipstreamError
 from slipstream.options import SamplingOptions
 from slipstream.server.link import Link
@@ -17,47 +18,14 @@ from slipstream.server.wire import (
     Ask,
     Cancel,
     Failed,
-    Framing,
-    FromWorker,
     Load,
     Slot,
     StepFrame,
     Stop,
     Submit,
-    ToWorker,
     WireError,
     WireEvent,
-    framed,
 )
-
-DEATH = BackendError("the engine process to go on", "it ended", "Start it again.")
-
-
-class Peer:
-    """The other end, read and written by hand."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self._end = end
-        self._end.setblocking(False)
-        self._framing = Framing(ToWorker)
-        self._got: list[Any] = []
-
-    async def next(self) -> Any:
-        while not self._got:
-            data = await asyncio.get_running_loop().sock_recv(self._end, 1 << 16)
-            assert data, "the link closed"
-            self._got += self._framing.feed(data)
-        return self._got.pop(0)
-
-    async def send(self, *frames: FromWorker, cut: int = 1 << 20) -> None:
-        data = b"".join(map(framed, frames))
-        for start in range(0, len(data), cut):
-            await asyncio.get_running_loop().sock_sendall(self._end, data[start : start + cut])
-            await asyncio.sleep(0)
-
-    def close(self) -> None:
-        self._end.close()
-
 
 class Watched:
     def __init__(self) -> None:
@@ -89,19 +57,6 @@ def linked(test: Callable[[Link, Peer], Awaitable[None]]) -> None:
 
 def submit(number: int) -> Submit:
     return Submit(request=number, prompt=[1], sampling=SamplingOptions())
-
-
-def event(number: int, text: str = "", finish: str | None = None) -> WireEvent:
-    return WireEvent(number, (), text, finish_reason=finish)
-
-
-def step(*events: WireEvent, load: Load = Load()) -> StepFrame:  # noqa: B008
-    return StepFrame(events=events, load=load)
-
-
-async def settled() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0.002)
 
 
 @pytest.mark.parametrize("cut", [1, 7, 1 << 20])
@@ -236,7 +191,7 @@ def test_a_worker_that_talks_nonsense() -> None:
     async def test(link: Link, peer: Peer) -> None:
         got: list[WireEvent] = []
         link.submit(submit(1), got.append)
-        await asyncio.get_running_loop().sock_sendall(peer._end, b"\xff" * 8)
+        await peer.send_bytes(b"\xff" * 8)
         await ended(link, got)
 
     linked(test)

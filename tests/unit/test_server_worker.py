@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -233,10 +232,8 @@ def test_questions(talk: Talk) -> None:
 
 def test_signals_that_end_the_other_process_do_not_end_it(talk: Talk) -> None:
     number = talk.submit(PROMPT, ignore_eos=True, max_tokens=300)
-    pid = talk.process.process.pid
-    assert pid is not None
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        os.kill(pid, name)
+        talk.process.process.send_signal(name)
     assert talk.until(number)[0].finish_reason == "length"
 
 
@@ -249,8 +246,8 @@ def test_a_reader_that_sleeps_holds_up_nothing(talk: Talk) -> None:
 
 
 def ends(process: EngineProcess) -> int | None:
-    process.process.join(PATIENCE_S)
-    return process.process.exitcode
+    process.wait(PATIENCE_S)
+    return process.exit_code
 
 
 def test_stop_cancels_and_ends(tiny: Path) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from slipstream.server.auth import Keys
     from slipstream.server.engine_process import EngineProcess
-    from slipstream.server.engine_room import Plan
+    from slipstream.server.plan import Plan
     from slipstream.server.lifecycle import Serving
     from slipstream.server.service import Meter, Rules
     from slipstream.server.wire import Ready
@@ -45,7 +45,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from slipstream.cli.statistics import warn_of_pretence
     from slipstream.server.auth import require_safe_address
     from slipstream.server.engine_process import EngineProcess
-    from slipstream.server.engine_room import Plan
+    from slipstream.server.plan import Plan
     from slipstream.server.lifecycle import listening
 
     server = options(ServerOptions, arguments)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
+import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
-from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -16,11 +17,11 @@ import msgspec
 
 from slipstream.backends.base import Progress as ProgressCallback
 from slipstream.errors import BackendError
-from slipstream.server.engine_room import Plan
+from slipstream.server.plan import IGNORED, Plan
 from slipstream.server.wire import Failed, Framing, FromWorker, Progress, Ready
 from slipstream.server.wire_errors import error_of
-from slipstream.server.worker import IGNORED, work
 
+PROGRAM: Final = "slipstream.server.worker"
 READ_BYTES: Final = 1 << 16
 END_S: Final = 10.0
 
@@ -40,19 +41,19 @@ class EngineProcess:
 
     def __init__(self, plan: Plan) -> None:
         self.connection, theirs = socket.socketpair()
-        context = multiprocessing.get_context("spawn")
-        self.process: BaseProcess = context.Process(
-            target=work, args=(theirs, msgspec.msgpack.encode(plan)), name="slipstream engine"
-        )
         try:
-            with _signals_ignored():
-                self.process.start()
+            self.process = _started(theirs.fileno(), msgspec.msgpack.encode(plan))
         except OSError as problem:
             self.connection.close()
             found = problem.strerror or "it could not be started"
             raise BackendError("a second process for the engine", found, "Free memory.") from None
         finally:
             theirs.close()
+
+    @property
+    def exit_code(self) -> int | None:
+        """Negative where a signal ended it; None while it goes on."""
+        return self.process.poll()
 
     def wait_until_ready(self, progress: ProgressCallback | None = None) -> Ready:
         """
@@ -67,13 +68,14 @@ class EngineProcess:
         while data := self._read():
             for frame in framing.feed(data):
                 match frame:
-                    case Progress() if progress is not None:
-                        progress(frame.done, frame.total)
+                    case Progress():
+                        if progress is not None:
+                            progress(frame.done, frame.total)
                     case Failed():
                         raise error_of(frame.error)
                     case Ready():
                         return frame
-        self.process.join(END_S)
+        self.wait(END_S)
         raise self.death()
 
     def _read(self) -> bytes:
@@ -84,7 +86,7 @@ class EngineProcess:
 
     def death(self) -> BackendError:
         """What to say when it is gone."""
-        code = self.process.exitcode
+        code = self.exit_code
         found = "it ended"
         if code is not None:
             found = f"it was ended by {_signal(-code)}" if code < 0 else f"it ended with {code}"
@@ -92,15 +94,20 @@ class EngineProcess:
             "the engine process to go on", found, "Start the server again; its log may say more."
         )
 
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it ended in time."""
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def end(self, timeout_s: float = END_S) -> None:
         """Close the socket, at which it ends; kill it where it does not in time."""
         self.connection.close()
-        if self.process.pid is None:
-            return
-        self.process.join(timeout_s)
-        if self.process.is_alive():
+        if not self.wait(timeout_s):
             self.process.kill()
-            self.process.join()
+            self.process.wait()
 
     def __enter__(self) -> Self:
         return self
@@ -113,6 +120,24 @@ class EngineProcess:
     ) -> None:
         # nobody waits for what it could still say
         self.end(END_S if kind is None else 1.0)
+
+
+def _started(connection: int, plan: bytes) -> subprocess.Popen[bytes]:
+    """The process, which has read its plan or will."""
+    # it finds the package where this process did, and nothing in the folder where it was started
+    path = os.pathsep.join(filter(None, sys.path))
+    with _signals_ignored():
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", PROGRAM, str(connection)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,  # standard output is for what the server says
+            pass_fds=(connection,),
+            env={**os.environ, "PYTHONPATH": path},
+        )
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin:  # its death is told by its socket
+        process.stdin.write(plan)
+    return process
 
 
 def _signal(number: int) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
-
-import msgspec
 
 from slipstream import drafters as methods
 from slipstream.backends.base import Outputs, Program, Progress, Step, varying_ops
@@ -22,27 +21,15 @@ from slipstream.errors import PairingError
 from slipstream.graph import Graph
 from slipstream.loading import LoadedModel, load_model
 from slipstream.memory.base import Memory
-from slipstream.options import EngineOptions, ModelOptions, SpeculationOptions
+from slipstream.options import SpeculationOptions
 from slipstream.server.compiling import Compiler
 from slipstream.server.offers import default_speculation, method_table, offered, with_methods
+from slipstream.server.plan import Plan
 from slipstream.server.wire import Ready, Speculation
 from slipstream.structured import Grammars
 from slipstream.verify.choice import verifier_for
 
 Told = Callable[[Decision, Round], None]
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine process is to open.
-
-    Attributes:
-        queue: most requests that wait, beside those that run.
-    """
-
-    model: ModelOptions
-    engine: EngineOptions
-    speculation: SpeculationOptions
-    queue: int
 
 
 class CountedProgram:
@@ -112,6 +99,7 @@ def open_room(plan: Plan, told: Told, progress: Progress | None = None) -> Engin
     found = DraftModels(loaded).of(options, progress)
     drafters = _drafters(plan, loaded, options, found)
     program = CountedProgram(loaded.program)
+    more = _prefixes(plan, program)
     engine = Engine(
         program,
         loaded.tokenizer,
@@ -124,6 +112,7 @@ def open_room(plan: Plan, told: Told, progress: Progress | None = None) -> Engin
         primitives=loaded.primitives,
         controller=controller_for([drafter.name for drafter in drafters], fixed=options.fixed),
         trace=told,
+        **more,
     )
     fault = found if isinstance(found, PairingError) else None
     ready = Ready(
@@ -133,6 +122,15 @@ def open_room(plan: Plan, told: Told, progress: Progress | None = None) -> Engin
     )
     grammars = Grammars(loaded.tokenizer)
     return EngineRoom(loaded, engine, program, grammars, ready, _all_pages(loaded))
+
+
+def _prefixes(plan: Plan, program: CountedProgram) -> dict[str, Any]:
+    """The cache of prompts, as an argument of the engine; empty where there is none."""
+    kept: int = getattr(plan.engine, "prefix_cache", 0)
+    if not kept:
+        return {}
+    cache = import_module("slipstream.engine.prefix_cache").PrefixCache
+    return {"prefixes": cache(program.memory, kept)}
 
 
 def _drafters(

@@ -169,7 +169,7 @@ class StepLoop:
         events = self._engine.step()
         for sequence in self._engine.scheduler.running:
             entry = self._entries[self._numbers[sequence.id]]
-            if not entry.started:
+            if not entry.started and sequence.handle >= 0:
                 self._start(entry, sequence.statistics, begin_s)
         for event in events:
             self._events.append(self._told(event, begin_s))

@@ -1,6 +1,7 @@
 """The engine process: it owns the model and does nothing but steps.
 
 It ends on ``Stop``, or when the other process is gone; it ignores the signals that end that one.
+Run as a program with the number of an inherited socket, it reads its plan from standard input.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import msgspec
 
 from slipstream.errors import OutOfMemoryError, SlipstreamError
 from slipstream.server.channel import Channel
-from slipstream.server.engine_room import EngineRoom, Plan, open_room
+from slipstream.server.engine_room import EngineRoom, open_room
+from slipstream.server.plan import IGNORED, Plan
 from slipstream.server.step_loop import FLUSH_S, Rounds, StepLoop
 from slipstream.server.wire import Failed, Progress
 from slipstream.server.wire_errors import fault, told
 
 _LOG = logging.getLogger("slipstream")
-IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SWITCH_S: Final = 0.0005  # so soon the step loop gets the interpreter back from another thread
 
 
@@ -30,19 +31,17 @@ class AbandonedError(Exception):
     """The other process ended while the model was loaded."""
 
 
-def work(connection: socket.socket, plan: bytes) -> None:
-    """What the engine process runs.
-
+def work(connection: socket.socket, plan: Plan) -> None:
+    """
     Args:
         connection: its end of the socket pair.
-        plan: a ``Plan`` in msgpack.
     """
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     sys.setswitchinterval(SWITCH_S)
     channel = Channel(connection)
     try:
-        _serve(channel, msgspec.msgpack.decode(plan, type=Plan))
+        _serve(channel, plan)
     except AbandonedError:
         return
     except SlipstreamError as error:
@@ -78,3 +77,12 @@ def _opened(channel: Channel, plan: Plan, rounds: Rounds) -> EngineRoom:
             raise AbandonedError
 
     return open_room(plan, rounds.tell, progress)
+
+
+def main() -> None:
+    plan = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Plan)
+    work(socket.socket(fileno=int(sys.argv[1])), plan)
+
+
+if __name__ == "__main__":
+    main()
