@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -90,11 +91,18 @@ def options(
         if value is not None:
             given[option.name] = _value(option, value)
             _check_choice(option, given[option.name])
-    try:
+    with in_flags(struct):
         made = from_mapping(struct, {**(defaults or {}), **given})
         if isinstance(made, SpeculationOptions):
             require_used(made, given, others)
         return made
+
+
+@contextmanager
+def in_flags(struct: type[msgspec.Struct]) -> Iterator[None]:
+    """Errors about options of the struct speak of their flags."""
+    try:
+        yield
     except OptionError as error:
         names = {option.name: _long(option.name) for option in describe(struct)}
         raise OptionError(

@@ -6,11 +6,13 @@ import argparse
 import os
 import socket
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from slipstream.cli.flags import add_flags, options
-from slipstream.cli.output import add_json, print_json, printable, progress_bar
+from slipstream.cli.flags import add_flags, in_flags, options
+from slipstream.cli.output import add_json, print_json, printable
 from slipstream.options import (
     METHODS,
     EngineOptions,
@@ -32,12 +34,15 @@ if TYPE_CHECKING:
 
 # an output of a server ends by itself; the context bounds it
 DEFAULTS = {"parallel": 4, "max_tokens": -1}
+_ALIASES = "slipstream.cli.llama_aliases"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     structs = (ServerOptions, ModelOptions, EngineOptions, SamplingOptions, SpeculationOptions)
     add_flags(parser, *structs, defaults=DEFAULTS)
     add_json(parser)
+    if find_spec(_ALIASES) is not None:
+        import_module(_ALIASES).add_aliases(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -48,6 +53,9 @@ def execute(arguments: argparse.Namespace) -> int:
     from slipstream.server.plan import Plan
     from slipstream.server.lifecycle import listening
 
+    if find_spec(_ALIASES) is not None:
+        for line in import_module(_ALIASES).settle(arguments, DEFAULTS):
+            print(line, file=sys.stderr)
     server = options(ServerOptions, arguments)
     # a request may choose methods that ``--spec`` does not name, so their options are read
     speculation = options(SpeculationOptions, arguments, others=METHODS)
@@ -58,8 +66,9 @@ def execute(arguments: argparse.Namespace) -> int:
         queue=server.queue,
     )
     sampling = options(SamplingOptions, arguments)
-    require_safe_address(server)
-    keys, rules = _keys(server), _rules(server)
+    with in_flags(ServerOptions):
+        require_safe_address(server)
+        keys, rules = _keys(server), _rules(server)
     for model in filter(None, (plan.model.model, speculation.draft_model)):
         fetch_if_wanted(model)
     warn_of_pretence(speculation)
@@ -89,15 +98,10 @@ def _rules(server: ServerOptions) -> Any:
     """The profile, or None."""
     if server.profile is None:
         return None
-    from importlib import import_module
-
     return import_module("slipstream.server.profile").Profile.load(server.profile)
 
 
 def _meter(ready: Ready) -> Meter | None:
-    from importlib import import_module
-    from importlib.util import find_spec
-
     if find_spec("slipstream.server.meters") is None:
         return None
     methods, places = ready.speculation.methods or (), ready.facts["parallel"]
