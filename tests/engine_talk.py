@@ -79,7 +79,7 @@ class Talk:
         self.process.connection.sendall(framed(frame))
 
     def submit(self, prompt: list[int], **keywords: Any) -> int:
-        """The number of a new request; keywords are fields of ``Submit`` and ``SamplingOptions``."""
+        """The number of a new request; keywords: fields of ``Submit`` and ``SamplingOptions``."""
         known = {name: keywords.pop(name) for name in Submit.__struct_fields__ if name in keywords}
         number = next(self._numbers)
         self.events[number] = []

@@ -22,7 +22,9 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = "127.0.0.1"
     port: Annotated[int, option("port to listen on; 0 = any free one", ge=0, le=65535)] = 8080
     api_key_file: (
-        Annotated[str, option("file of API keys, one a line; requests must carry one", min_length=1)]
+        Annotated[
+            str, option("file of API keys, one a line; a request must carry one", min_length=1)
+        ]
         | None
     ) = None
     allow_public: Annotated[
