@@ -449,3 +449,39 @@ def test_limits_are_passed_on() -> None:
         "p_min": 0.5,
         "scope": "request",
     }
+
+
+def test_a_reader_that_is_far_behind_is_given_up(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slipstream.server.service.MOST_UNREAD", 10)
+
+    async def test(service: EngineService, peer: Peer) -> None:
+        slow = await service.generate(ORDER, CALLER)
+        quick = await service.generate(ORDER, CALLER)
+        first, second = [(await peer.next()).request for _ in range(2)]
+        events = quick.events()
+        for _ in range(4):
+            await peer.send(step(event(first, "abc"), event(second, "abc")))
+            await anext(events)
+        assert await peer.next() == Cancel(request=first)
+        await peer.send(step(event(first, "late"), event(second, "d", "stop")))
+        assert (await anext(events))[1].finish_reason == "stop"
+        got = [e async for _, e in slow.events()]
+        assert len(got) == 5
+        assert got[-1].error is not None
+        assert got[-1].error.kind == "OverloadedError"
+
+    served(test)
+
+
+def test_what_cannot_become_a_prompt_is_not_rendered(served: Any) -> None:
+    async def test(service: EngineService, peer: Peer) -> None:
+        del peer
+        said = [{"role": "user", "content": "hello"}]
+        tools = [{"type": "function", "function": {"description": "x" * 90_000}}]
+        with pytest.raises(RequestError, match="tools"):
+            await service.chat_ids(said, tools=tools)
+        assert await service.chat_ids(said, tools=tools[:0])
+
+    served(test, prompt_limit=3000)

@@ -18,15 +18,21 @@ class Inbox:
 
     Args:
         choices: outputs that will each have a last event.
+
+    Attributes:
+        unread: choices whose last event was not read.
+        weight: tokens in the events held, and alternatives to them.
     """
 
     def __init__(self, choices: int) -> None:
         self.held: deque[tuple[int, WireEvent]] = deque()
         self.unread = choices
+        self.weight = 0
         self._waiter: asyncio.Future[None] | None = None
 
     def put(self, choice: int, event: WireEvent) -> None:
         self.held.append((choice, event))
+        self.weight += _weight(event)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -40,7 +46,12 @@ class Inbox:
         """The oldest one."""
         choice, event = self.held.popleft()
         self.unread -= event.finish_reason is not None
+        self.weight -= _weight(event)
         return choice, event
+
+
+def _weight(event: WireEvent) -> int:
+    return sum(1 + len(token.top) for token in event.tokens)
 
 
 class EngineGeneration:

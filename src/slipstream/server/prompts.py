@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import msgspec
+
 from slipstream.catalog import locate
 from slipstream.chat import ChatTemplate, Message, encode_chat
 from slipstream.errors import OptionError, RequestError, TemplateError
@@ -17,6 +19,8 @@ from slipstream.tokenizer import Tokenizer, build_tokenizer
 
 THREADS: Final = 4
 QUICK_CHARACTERS: Final = 1000  # encoded sooner than a thread is woken
+PARTS_FACTOR: Final = 4  # bytes of JSON that a character of a prompt may come from
+PARTS_BYTES: Final = 1 << 16
 _OWN_VARIABLES: Final = frozenset({"self", "messages", "tools"})
 
 
@@ -96,7 +100,7 @@ class Prompts:
                     f"`{name!s:.80}`",
                     "Leave it out.",
                 )
-        self._require_length(sum(map(_characters, messages)))
+        self._require_size(messages, tools, variables)
         return await self._beside(partial(self._render, messages, tools, variables))
 
     def _render(
@@ -120,10 +124,19 @@ class Prompts:
                 "Shorten it, or start the server with a larger `prompt_limit`.",
             )
 
+    def _require_size(self, *values: Any) -> None:
+        """Refuse what cannot end in a prompt that is short enough, before a template reads it."""
+        try:
+            size = len(msgspec.json.encode(values))
+        except (TypeError, ValueError, RecursionError):  # the template says what is wrong
+            return
+        if size > PARTS_FACTOR * self._most + PARTS_BYTES:
+            raise RequestError(
+                f"messages, tools and variables of a prompt of at most {self._most} characters",
+                f"{size} bytes",
+                "Shorten them, or start the server with a larger `prompt_limit`.",
+            )
+
     async def _beside(self, work: Callable[[], list[int]]) -> list[int]:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-
-def _characters(message: Message) -> int:
-    content = message.get("content")
-    return len(content) if isinstance(content, str) else 0

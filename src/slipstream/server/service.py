@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from slipstream.chat import ChatTemplate, Message
-from slipstream.errors import OptionError, SlipstreamError
+from slipstream.errors import OptionError, OverloadedError, SlipstreamError
 from slipstream.noise import draw_seed
 from slipstream.options import SamplingOptions
 from slipstream.server.generation import EngineGeneration, Inbox
@@ -28,6 +28,8 @@ from slipstream.server_options import ServerOptions
 
 LONGEST_RETRY_S: Final = 60
 RECENT: Final = 0.2  # weight of the newest output in the mean duration
+MOST_UNREAD: Final = 1 << 17
+"""Tokens and alternatives to them that are kept for a client which reads slowly."""
 
 
 class Meter(Protocol):
@@ -229,6 +231,8 @@ class EngineService:
             del self._live[event.request]
             self._mean_s += RECENT * (now_s - live.began_s - self._mean_s)
         live.inbox.put(live.choice, event)
+        if live.inbox.weight > MOST_UNREAD:
+            self._end([event.request], _unread(live.inbox.weight))
 
     def _cancel(self, number: int) -> None:
         if number in self._live:
@@ -251,13 +255,26 @@ class EngineService:
 
     def end_all(self, error: SlipstreamError) -> None:
         """Give every output that is not over this error as its last event."""
-        live, self._live = self._live, {}
-        for number, output in live.items():
+        self._end(list(self._live), error)
+
+    def _end(self, numbers: Sequence[int], error: SlipstreamError) -> None:
+        for number in numbers:
+            live = self._live.pop(number, None)
+            if live is None:
+                continue
             if self._meter is not None:
                 self._meter.finished(number, "error")
             self._link.cancel(number)
             event = WireEvent(number, (), "", finish_reason="error", error=told(error))
-            output.inbox.put(output.choice, event)
+            live.inbox.put(live.choice, event)
 
     def close(self) -> None:
         self._prompts.close()
+
+
+def _unread(weight: int) -> OverloadedError:
+    return OverloadedError(
+        "a client that reads what it asked for",
+        f"{weight} tokens and alternatives unread",
+        "Read faster, or ask for fewer log-probabilities.",
+    )
