@@ -18,6 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "plugin_names",
         "option_fields",
         "speculation_options",
+        "server_options",
         "options",
         "keywords",
     ),

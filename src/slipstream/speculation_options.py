@@ -337,6 +337,16 @@ _OF_EVERY_METHOD = frozenset(
 )
 
 
+def read_by(method: str) -> tuple[str, ...]:
+    """The options that a method reads, those that every method reads left out."""
+    names = SpeculationOptions.__struct_fields__
+    return tuple(
+        name
+        for name in names
+        if name not in (*_OF_EVERY_METHOD, "type") and method in _readers(name)
+    )
+
+
 def _readers(name: str) -> frozenset[str]:
     """The methods that read a speculation option."""
     if name == "type":

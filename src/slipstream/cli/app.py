@@ -17,6 +17,7 @@ VERBS = {
     "pull": "Fetch a model, verify its SHA-256, show its licence.",
     "run": "Generate from a prompt.",
     "chat": "Talk to a model through its own template.",
+    "serve": "Answer HTTP clients: OpenAI's, llama.cpp's and Anthropic's endpoints.",
     "inspect": "What a file is, what it offers, what it needs.",
     "explain": "Which kernels would run, and why.",
     "trace": "Recompute a trace's statistics, replay another drafting policy.",

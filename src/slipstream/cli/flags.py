@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -71,11 +72,13 @@ def options(
     struct: type[Options],
     arguments: argparse.Namespace,
     defaults: Mapping[str, Any] | None = None,
+    others: Iterable[str] = (),
 ) -> Options:
     """The struct that the arguments describe.
 
     Args:
         defaults: used where the user gave nothing, instead of the struct's.
+        others: drafting methods that read options beside those of ``type``.
 
     Raises:
         OptionError: a value of another type or out of bounds, or an option that nothing reads, in
@@ -88,11 +91,18 @@ def options(
         if value is not None:
             given[option.name] = _value(option, value)
             _check_choice(option, given[option.name])
-    try:
+    with in_flags(struct):
         made = from_mapping(struct, {**(defaults or {}), **given})
         if isinstance(made, SpeculationOptions):
-            require_used(made, given)
+            require_used(made, given, others)
         return made
+
+
+@contextmanager
+def in_flags(struct: type[msgspec.Struct]) -> Iterator[None]:
+    """Errors about options of the struct speak of their flags."""
+    try:
+        yield
     except OptionError as error:
         names = {option.name: _long(option.name) for option in describe(struct)}
         raise OptionError(

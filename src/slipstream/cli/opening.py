@@ -65,7 +65,7 @@ def open_model(
         if speculation.draft_model is not None:
             fetch_if_wanted(speculation.draft_model)
         keywords |= msgspec.structs.asdict(speculation)
-    with _loading(quiet) as progress:
+    with loading(quiet) as progress:
         return Model(keywords.pop("model"), progress=progress, trace=trace, **keywords)
 
 
@@ -84,12 +84,13 @@ def open_program(model: ModelOptions, *, quiet: bool = False) -> LoadedModel:
     from slipstream.loading import load_model
 
     fetch_if_wanted(model.model)
-    with _loading(quiet) as progress:
+    with loading(quiet) as progress:
         return load_model(model, EngineOptions(), progress)
 
 
 @contextlib.contextmanager
-def _loading(quiet: bool) -> Iterator[Progress | None]:
+def loading(quiet: bool) -> Iterator[Progress | None]:
+    """Shows the progress of loading, unless it is to be quiet."""
     if quiet:
         yield None
         return

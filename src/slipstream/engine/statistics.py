@@ -206,6 +206,10 @@ class Statistics:
 
     def summary(self) -> dict[str, object]:
         """Plain values for JSON, the rounds from which the counts come included."""
+        return {**self.totals(), "rounds": [asdict(r) for r in self.rounds]}
+
+    def totals(self) -> dict[str, object]:
+        """``summary`` without its rounds, which take long to copy."""
         names = (
             "prompt_tokens emitted target_passes verification_steps drafted tested accepted "
             "discarded queue_s ttft_s total_s decode_tok_s acceptance_rate tokens_per_pass "
@@ -214,5 +218,4 @@ class Statistics:
             "output_valid"
         )
         summary = {name: getattr(self, name) for name in names.split()}
-        rounds = [asdict(r) for r in self.rounds]
-        return {**summary, "rejected_drafts": dict(self.rejected_drafts), "rounds": rounds}
+        return {**summary, "rejected_drafts": dict(self.rejected_drafts)}
