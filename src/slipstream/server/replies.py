@@ -235,13 +235,16 @@ class _EventStream(Response):
                 with contextlib.suppress(OSError):  # the client is gone
                     sending.result()
         finally:
-            await _end(sending, leaving)
-            await close(self._chunks)
             self._on_close()
+            await _end(sending, leaving)
 
     async def _send(self, send: Callable[[Any], Awaitable[None]]) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        async for chunk in self._chunks:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        try:
+            await send(start)
+            async for chunk in self._chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:  # here, for the caller may be cancelled again and again
+            await close(self._chunks)
+
