@@ -15,7 +15,7 @@ from slipstream.errors import RequestError, SlipstreamError, UnsupportedError
 from slipstream.options import SamplingOptions
 from slipstream.server.bodies import require_neutral, shown
 from slipstream.server.completion_stream import CompletionStream
-from slipstream.server.fill_in_middle import middle_prompt, middle_tokens
+from slipstream.server.llama_prompts import Gap, gap_ids, require_ids
 from slipstream.server.logprob_formats import completion_logprobs
 from slipstream.server.openai_bodies import MOST_CHOICES, Asked, CompletionBody, read
 from slipstream.server.openai_replies import Frame, shown_drafts, usage
@@ -82,7 +82,7 @@ class Completions:
             logprobs=body.logprobs,
             json_schema=schema_of(body.response_format),
         )
-        prompts = await self._prompts(body)
+        prompts = await self._prompts(body, sampling)
         generations = await self._generations(asked, prompts, sampling)
         reply = CompletionReply(self._service, generations, prompts, asked)
         if not body.stream:
@@ -107,7 +107,7 @@ class Completions:
             raise
         return generations
 
-    async def _prompts(self, body: CompletionBody) -> list[Prompt]:
+    async def _prompts(self, body: CompletionBody, sampling: SamplingOptions) -> list[Prompt]:
         items = prompt_list(body.prompt)
         if len(items) * body.n > MOST_CHOICES:
             raise RequestError(
@@ -115,24 +115,25 @@ class Completions:
                 f"{len(items) * body.n}",
                 "Send several requests.",
             )
-        if body.suffix:
-            middle_tokens(self._service.tokenizer)
-        return [await self._prompt(item, body) for item in items]
+        return [await self._prompt(item, body, sampling) for item in items]
 
-    async def _prompt(self, item: str | list[int], body: CompletionBody) -> Prompt:
+    async def _prompt(
+        self, item: str | list[int], body: CompletionBody, sampling: SamplingOptions
+    ) -> Prompt:
         service = self._service
-        tokenizer = service.tokenizer
         if isinstance(item, str):
-            echo = item
-            ids = await service.prompt_ids(item, add_special=not body.suffix)
-        else:
-            require_ids(item, tokenizer.vocabulary_size)
-            echo = tokenizer.decode(item) if body.echo else ""
-            ids = item
+            echo = item if body.echo else ""
+            if body.suffix:
+                reserve = max(sampling.max_tokens, 1)
+                gap = Gap(prefix=item, suffix=body.suffix)
+                return Prompt(await gap_ids(service, gap, reserve), echo)
+            return Prompt(await service.prompt_ids(item), echo)
         if body.suffix:
-            after = await service.prompt_ids(body.suffix, add_special=False)
-            ids = middle_prompt(tokenizer, ids, after)
-        return Prompt(ids, echo if body.echo else "")
+            raise RequestError(
+                "`prompt` as a text beside `suffix`", "token ids", "Send the text before the gap."
+            )
+        require_ids(item, service.tokenizer)
+        return Prompt(item, service.tokenizer.decode(item) if body.echo else "")
 
 
 def prompt_list(value: Any) -> list[str | list[int]]:
@@ -161,20 +162,6 @@ def _is_id(item: Any) -> bool:
 
 def _is_ids(item: Any) -> bool:
     return isinstance(item, list) and bool(item) and all(map(_is_id, item))
-
-
-def require_ids(ids: Sequence[int], vocabulary: int) -> None:
-    """
-    Raises:
-        RequestError: an id that the vocabulary does not have.
-    """
-    for token in (min(ids), max(ids)):
-        if not 0 <= token < vocabulary:
-            raise RequestError(
-                f"`prompt` of token ids from 0 to {vocabulary - 1}",
-                shown(token),
-                "Use the model's tokenizer.",
-            )
 
 
 def _cancel(generations: Sequence[Generation]) -> None:
