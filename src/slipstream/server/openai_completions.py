@@ -35,6 +35,8 @@ from slipstream.server.replies import (
 from slipstream.server.response_format import schema_of
 
 PATHS: Final = ("/v1/completions",)
+LEAST_RESERVE: Final = 128
+"""Positions kept for a filling of unlimited length."""
 
 
 def routes(service: Service) -> list[Route]:
@@ -124,9 +126,8 @@ class Completions:
         if isinstance(item, str):
             echo = item if body.echo else ""
             if body.suffix:
-                reserve = max(sampling.max_tokens, 1)
                 gap = Gap(prefix=item, suffix=body.suffix)
-                return Prompt(await gap_ids(service, gap, reserve), echo)
+                return Prompt(await gap_ids(service, gap, self._reserve(sampling)), echo)
             return Prompt(await service.prompt_ids(item), echo)
         if body.suffix:
             raise RequestError(
@@ -134,6 +135,11 @@ class Completions:
             )
         require_ids(item, service.tokenizer)
         return Prompt(item, service.tokenizer.decode(item) if body.echo else "")
+
+    def _reserve(self, sampling: SamplingOptions) -> int:
+        """Positions to leave for the output, at most half of the context."""
+        wanted = LEAST_RESERVE if sampling.max_tokens < 0 else sampling.max_tokens
+        return min(wanted, self._service.context // 2)
 
 
 def prompt_list(value: Any) -> list[str | list[int]]:

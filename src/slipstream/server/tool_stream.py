@@ -14,6 +14,7 @@ from slipstream.server.call_scanner import CallPart, CallScanner
 
 Part = str | CallPart
 _SPACES: Final = " \t\r\n"
+_MOST_AT_ONCE: Final = 4096  # characters: what is held is copied for each call found
 
 
 class ToolStream(Protocol):
@@ -67,8 +68,13 @@ class TaggedStream:
         self._after_call = False
 
     def feed(self, text: str) -> list[Part]:
-        self._held += text
         parts: list[Part] = []
+        for start in range(0, len(text), _MOST_AT_ONCE):
+            self._held += text[start : start + _MOST_AT_ONCE]
+            self._read(parts)
+        return joined(parts)
+
+    def _read(self, parts: list[Part]) -> None:
         goes_on = True
         while goes_on and self._held:
             if self._scanner is not None:
@@ -77,7 +83,6 @@ class TaggedStream:
                 goes_on = self._read_closing()
             else:
                 goes_on = self._read_text(parts)
-        return joined(parts)
 
     def finish(self) -> list[Part]:
         parts: list[Part] = []
@@ -144,8 +149,13 @@ class BareStream:
         self._content = False
 
     def feed(self, text: str) -> list[Part]:
-        self._held += text
         parts: list[Part] = []
+        for start in range(0, len(text), _MOST_AT_ONCE):
+            self._held += text[start : start + _MOST_AT_ONCE]
+            self._read(parts)
+        return joined(parts)
+
+    def _read(self, parts: list[Part]) -> None:
         goes_on = True
         while goes_on and self._held:
             if self._content:
@@ -155,7 +165,6 @@ class BareStream:
                 self._read_call(self._scanner, parts)
             else:
                 goes_on = self._read_between()
-        return joined(parts)
 
     def finish(self) -> list[Part]:
         parts: list[Part] = []
