@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -25,7 +25,6 @@ from slipstream.server.wire_errors import error_of
 ErrorShape = Callable[[SlipstreamError], Mapping[str, Any]]
 Handler = Callable[[Request, bytes], Coroutine[Any, Any, Response]]
 Events = AsyncIterator[tuple[int, WireEvent]]
-Result = TypeVar("Result")
 
 DONE: Final = b"data: [DONE]\n\n"
 CLIENT_LEFT: Final = 499
