@@ -199,6 +199,11 @@ class Meters:
         self.busy_passes += passes * max(load.running, self.load.running)
         self.load = load
 
+    @property
+    def drafts(self) -> bool:
+        """Whether a request that asks for nothing else is drafted for."""
+        return self._default != "none"
+
     def total(self, name: str) -> int:
         """Sum of one of ``MethodCounts``' fields over all methods."""
         found: int = sum(getattr(counts, name) for counts in self.methods.values())
