@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from slipstream.errors import OptionError, UnsupportedError
 
@@ -198,7 +198,7 @@ class _Collect(argparse.Action):
     ) -> None:
         del parser
         value = values if isinstance(values, str) else None
-        seen = [*(getattr(namespace, self.dest, None) or []), _Seen(str(option_string), value)]
+        seen = [*(getattr(namespace, self.dest, None) or ()), _Seen(str(option_string), value)]
         setattr(namespace, self.dest, seen)
 
 
@@ -242,8 +242,11 @@ def _add(
         parser.add_argument(*new, help=argparse.SUPPRESS, **extra)  # type: ignore[arg-type]
 
 
-def settle(arguments: argparse.Namespace) -> list[str]:
+def settle(arguments: argparse.Namespace, defaults: Mapping[str, Any] | None = None) -> list[str]:
     """Put llama-server's values into their places.
+
+    Args:
+        defaults: of ``add_flags``: what is in effect where llama-server's value means unset.
 
     Returns:
         What to tell the user, a line each: flags that have no effect here.
@@ -258,12 +261,12 @@ def settle(arguments: argparse.Namespace) -> list[str]:
         )
     for seen in getattr(arguments, "llama_neutral", None) or ():
         _require_neutral(seen)
+    idle = getattr(arguments, "llama_idle", None) or []
+    _require_flash([seen for seen in idle if seen.flag in _FLASH])
     _settle_model(arguments)
     for dest, unset in _UNSET.items():
         if getattr(arguments, dest, None) in unset:
-            setattr(arguments, dest, None)
-    idle = getattr(arguments, "llama_idle", None) or []
-    _require_flash([seen for seen in idle if seen.flag in _FLASH])
+            setattr(arguments, dest, (defaults or {}).get(dest))
     flags = dict.fromkeys(seen.flag for seen in idle)
     return [f"{', '.join(flags)}: without effect here"] if flags else []
 

@@ -46,7 +46,7 @@ def routes(service: Service, meters: Meters, *, enabled: bool) -> list[Route]:
                 "one without: its counts are sums over all who use it",
                 "Start it with `--metrics`.",
             )
-        text = exposition(meters, service.facts)
+        text = exposition(meters, {**service.facts, "model": service.name})
         return Response(text, headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
     return [Route("/metrics", metrics, methods=["GET"])]
@@ -56,7 +56,7 @@ def exposition(meters: Meters, facts: Mapping[str, Any]) -> bytes:
     """Everything in Prometheus's text format 0.0.4.
 
     Args:
-        facts: the server's (``wire.Ready``), of which some are labels.
+        facts: the server's (``wire.Ready``), of which some are labels; ``model`` is a name, no path.
     """
     return generate_latest(_Families(meters, facts))
 
