@@ -503,7 +503,7 @@ def test_marks_in_a_text_are_no_marks() -> None:
 def test_far_text_goes_first() -> None:
     service = ScriptedService()
     prefix, suffix = "p" * 500, "s" * 500
-    extra = [{"text": "e" * 500}]
+    extra = [{"text": "z" * 500}]
     post(
         service, "/infill", input_prefix=prefix, input_suffix=suffix, input_extra=extra, n_predict=20
     )
@@ -515,7 +515,7 @@ def test_far_text_goes_first() -> None:
     assert set(before) == {text_ids(service, "p")[0]}
     assert set(after) == {text_ids(service, "s")[0]}
     assert len(before) > 2 * len(after) > 0
-    assert text_ids(service, "e")[0] not in prompt[: prompt.index(pre)]
+    assert text_ids(service, "z")[0] not in prompt[: prompt.index(pre)]
 
 
 def test_a_short_prefix_leaves_its_room_to_the_suffix() -> None:

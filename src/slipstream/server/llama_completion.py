@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -36,6 +35,7 @@ from slipstream.server.replies import (
     Events,
     answering,
     begun,
+    close,
     error_message,
     json_reply,
     message,
@@ -142,17 +142,19 @@ async def _taken(
     """
     clock = asyncio.get_running_loop().time
     choices = len(outputs) // len(generations)
-    async with aclosing(merged(streams)) as events:
+    events = merged(streams)
+    try:
         async for place, choice, event in events:
-            first = place * choices
-            output = outputs[first + choice]
+            siblings = outputs[place * choices : (place + 1) * choices]
+            output = siblings[choice]
             was_cut = output.cut
             output.take(event, clock())
-            if output.cut and not was_cut:
-                if all(o.over for o in outputs[first : first + choices]):
-                    generations[place].cancel()
+            if output.cut and not was_cut and all(other.over for other in siblings):
+                generations[place].cancel()
             if not was_cut or output.finish_reason is not None:
                 yield output
+    finally:
+        await close(events)
 
 
 async def _chunks(
@@ -162,13 +164,15 @@ async def _chunks(
     outputs: Sequence[LlamaOutput],
 ) -> AsyncIterator[bytes]:
     """Server-sent events; an error is the last one."""
+    taken = _taken(generations, streams, outputs)
     try:
-        async with aclosing(_taken(generations, streams, outputs)) as taken:
-            async for output in taken:
-                if not output.silent and output.has_news:
-                    yield message(reply.part(output))
-                if output.finish_reason is not None:
-                    yield message(reply.last(output))
+        async for output in taken:
+            if output.has_news:
+                yield message(reply.part(output))
+            if output.finish_reason is not None:
+                yield message(reply.last(output))
     except SlipstreamError as error:
         _cancel(generations)
         yield error_message(error)
+    finally:
+        await close(taken)
