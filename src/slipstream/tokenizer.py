@@ -36,6 +36,8 @@ class Tokenizer:
         bos_id, eos_id: boundary tokens, None where the file names none.
         end_ids: every id that ends a generation.
         add_bos, add_eos: whether ``encode(add_special=True)`` puts them around a text.
+        fim_ids: marks of a prompt to fill in the middle that it has: ``pre``, ``suf``, ``mid``,
+            ``rep`` (project), ``sep`` (file).
     """
 
     def __init__(self, vocabulary: Vocabulary, model: TextModel) -> None:
@@ -49,6 +51,7 @@ class Tokenizer:
         self.end_ids = vocabulary.end_ids
         self.add_bos = vocabulary.add_bos
         self.add_eos = vocabulary.add_eos
+        self.fim_ids = vocabulary.fim
 
     @property
     def digest(self) -> str:

@@ -302,3 +302,19 @@ def test_a_refused_array_is_named_on_one_line() -> None:
 def test_a_merge_longer_than_every_token_is_refused() -> None:
     with pytest.raises(TokenizerError, match="merges of tokens"):
         bpe(tokens=["a"] * 273, merges=["\u0120 t"])
+
+
+def test_marks_to_fill_in_the_middle_are_known_by_their_texts() -> None:
+    assert bpe().fim_ids == {}
+    tokens = plain(bpe_vocabulary())[P + "tokens"]
+    tokens[10:13] = ["<|fim_prefix|>", "<|fim_suffix|>", "<|repo_name|>"]
+    assert bpe(tokens=tokens).fim_ids == {"pre": 10, "suf": 11, "rep": 12}
+
+
+def test_marks_to_fill_in_the_middle_that_the_file_names_come_first() -> None:
+    tokens = plain(bpe_vocabulary())[P + "tokens"]
+    tokens[10] = "<|fim_prefix|>"
+    named = bpe(tokens=tokens, fim_pre_token_id=20, fim_mid_token_id=21)
+    assert named.fim_ids == {"pre": 20, "mid": 21}
+    with pytest.raises(TokenizerError, match="fim_pre_token_id"):
+        bpe(fim_pre_token_id=10**6)

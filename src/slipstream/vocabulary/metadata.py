@@ -27,6 +27,15 @@ END_TEXTS: Final = frozenset(
 )
 END_KEYS: Final = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 
+# Marks of a prompt to fill in the middle by role; `fim_pre_token_id` and so on come before texts.
+FIM_TEXTS: Final = {
+    "pre": ("<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<PRE>", "\u2581<PRE>"),
+    "suf": ("<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<SUF>", "\u2581<SUF>"),
+    "mid": ("<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<MID>", "\u2581<MID>"),
+    "rep": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
+    "sep": ("<|file_sep|>",),
+}
+
 
 class TokenType(IntEnum):
     """Values of ``tokenizer.ggml.token_type`` (GGUF specification)."""
@@ -52,6 +61,7 @@ class Vocabulary:
         scores: merge score of each id (``llama`` only, else empty).
         merges: pairs joined by a space, best first (``gpt2`` only, else empty).
         ids: id of each text; of equal texts the last.
+        fim: ids of the marks `pre`, `suf`, `mid`, `rep` and `sep` that it has.
     """
 
     model: str
@@ -68,6 +78,7 @@ class Vocabulary:
     add_bos: bool
     add_eos: bool
     add_space_prefix: bool
+    fim: Mapping[str, int]
 
     @cached_property
     def digest(self) -> str:
@@ -119,6 +130,7 @@ def read_vocabulary(metadata: Mapping[str, object]) -> Vocabulary:
         add_bos=_flag(metadata, "add_bos_token", _adds_bos(sentencepiece, pre_tokenizer)),
         add_eos=_flag(metadata, "add_eos_token", False),
         add_space_prefix=sentencepiece and _flag(metadata, "add_space_prefix", True),
+        fim=_fim_ids(metadata, ids, len(tokens)),
     )
     _require_boundaries(vocabulary)
     return vocabulary
@@ -155,6 +167,19 @@ def _end_ids(
     found = {ids[text] for text in END_TEXTS if text in ids}
     found.update(token for key in END_KEYS if (token := _id(metadata, key, size)) is not None)
     return frozenset(found if eos is None else found | {eos})
+
+
+def _fim_ids(
+    metadata: Mapping[str, object], ids: Mapping[str, int], size: int
+) -> dict[str, int]:
+    """Ids that the file names come before those known by their texts."""
+    found: dict[str, int] = {}
+    for role, texts in FIM_TEXTS.items():
+        told = _id(metadata, f"fim_{role}", size)
+        known = [ids[text] for text in texts if text in ids]
+        if told is not None or known:
+            found[role] = known[0] if told is None else told
+    return found
 
 
 def _value(metadata: Mapping[str, object], key: str) -> Any:
