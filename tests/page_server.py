@@ -31,9 +31,9 @@ STEPS: list[tuple[list[tuple[str, bool]], int]] = [
     ([(".", True), ("", False)], 7),
 ]
 METHODS: dict[str, Any] = {
-    "suffix": {"offered": True, "reason": None, "parameters": {"n_max": 48}},
-    "ngram-mod": {"offered": True, "reason": None, "parameters": {}},
-    "draft-simple": {"offered": False, "reason": "no draft model was given", "parameters": {}},
+    "suffix": {"offered": True, "parameters": {"n_max": 48}},
+    "ngram-mod": {"offered": True, "parameters": {}},
+    "draft-simple": {"offered": False, "reason": "no draft model was given"},
 }
 
 
@@ -68,7 +68,7 @@ class FakeServer:
         value = {
             "model_alias": "tiny",
             "default_generation_settings": {"params": {"temperature": 0.0}},
-            "slipstream": {"facts": facts, "methods": METHODS},
+            "slipstream": {**facts, "draft_methods": METHODS},
         }
         return self.refusal(request) or JSONResponse(value)
 
@@ -91,7 +91,7 @@ class FakeServer:
             steps = [([("on and on ", False)], 0)] * 10_000
         elif asked == "long":
             steps = STEPS * 60
-        done, accepted = 0, 0
+        done, accepted, whole = 0, 0, False
         try:
             for tokens, drafted in steps:
                 done += len(tokens)
@@ -101,12 +101,13 @@ class FakeServer:
                     await asyncio.sleep(0.02)
                 if asked == "break" and done > 1:
                     yield b'data: {"error": {"message": "the engine ended"}}\n\n'
-                    return
-            yield event([], last_timings(done, drafted, accepted), finish="stop")
-            yield b"data: [DONE]\n\n"
-        except (asyncio.CancelledError, GeneratorExit):
-            self.left += 1
-            raise
+                    break
+            else:
+                yield event([], last_timings(done, drafted, accepted), finish="stop")
+                yield b"data: [DONE]\n\n"
+            whole = True
+        finally:
+            self.left += not whole
 
 
 def event(
@@ -122,7 +123,7 @@ def event(
         "slipstream": {"tokens": tokens},
     }
     if finish is not None:
-        chunk["slipstream"] |= {"speculation": {"type": ["suffix"], "n_max": 48}, "seed": 7}
+        chunk |= {"speculative": {"type": "suffix", "n_max": 48, "n_min": 0}, "seed": 7}
     return b"data: " + json.dumps(chunk).encode() + b"\n\n"
 
 

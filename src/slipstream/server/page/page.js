@@ -46,15 +46,14 @@ function showMethods(methods) {
 }
 
 function showProps(props) {
-  const own = props.slipstream ?? props;
-  const facts = own.facts ?? own;
-  const parts = [props.model_alias ?? facts.model ?? "a model"];
-  if (facts.context) parts.push(`${facts.context} tokens of context`);
-  if (facts.isa) parts.push(String(facts.isa));
-  if (facts.exact === true) parts.push("exact");
-  else if (typeof facts.exact === "string") parts.push(`exact: ${facts.exact}`);
+  const own = props.slipstream ?? {};
+  const parts = [props.model_alias ?? "a model"];
+  if (own.context) parts.push(`${own.context} tokens of context`);
+  if (own.isa) parts.push(String(own.isa));
+  if (own.exact === true) parts.push("exact");
+  else if (typeof own.exact === "string") parts.push(`exact: ${own.exact}`);
   say("model", parts.join(" · "));
-  showMethods(own.methods ?? {});
+  showMethods(own.draft_methods ?? {});
   const defaults = props.default_generation_settings?.params ?? {};
   const temperature = defaults.temperature;
   byId("temperature").placeholder = temperature === undefined ? "the server's" : String(temperature);
@@ -225,19 +224,13 @@ function showFigures(timings, tokens) {
   say("drafts", drafted ? `${accepted} of ${drafted} accepted (${percent(accepted / drafted)})` : "none");
 }
 
-function showEffect(own, timings) {
-  const effect = own.speculation ?? own.speculative ?? timings?.speculation ?? timings?.speculative;
-  if (effect === undefined || effect === null) return;
-  if (typeof effect === "string") {
-    say("in-effect", effect);
-    return;
-  }
-  const named = effect.type ?? effect.methods;
-  const methods = Array.isArray(named) ? named.join(", ") : named;
-  const rest = Object.entries(effect)
-    .filter(([name, value]) => !["type", "methods"].includes(name) && value !== null)
-    .map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`);
-  say("in-effect", [methods || "none", ...rest].join(" · "));
+// Who drafts, with the parameters that are not at rest.
+function showEffect(effect) {
+  const { type, ...rest } = effect;
+  const parameters = Object.entries(rest)
+    .filter(([, value]) => value !== null && value !== 0)
+    .map(([name, value]) => `${name} ${value}`);
+  say("in-effect", [type || "none", ...parameters].join(" · "));
 }
 
 function clearFigures() {
@@ -252,7 +245,6 @@ function wanted() {
     model: "slipstream",
     messages: conversation,
     stream: true,
-    stream_options: { include_usage: true },
     show_drafts: true,
     timings_per_token: true,
     max_tokens: Number(byId("max-tokens").value),
@@ -301,14 +293,12 @@ class Reply {
     this.tokens += own.tokens === undefined ? 0 : tokens.length;
     this.accepted += accepted;
     this.finish = choice?.finish_reason ?? this.finish;
-    this.show(own, chunk.timings, accepted);
+    if (chunk.speculative) showEffect(chunk.speculative);
+    if (chunk.seed !== undefined) say("seed-used", String(chunk.seed));
+    if (chunk.timings) this.show(chunk.timings, accepted);
   }
 
-  show(own, timings, accepted) {
-    showEffect(own, timings);
-    const seed = own.seed ?? timings?.seed;
-    if (seed !== undefined) say("seed-used", String(seed));
-    if (!timings) return;
+  show(timings, accepted) {
     this.acceptance.step(timings.draft_n ?? 0, accepted);
     showFigures(timings, timings.predicted_n ?? this.tokens);
     showChart(timings.acceptance_at ?? this.acceptance.rates(), this.acceptance.counts());
