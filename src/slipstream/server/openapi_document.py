@@ -1,4 +1,4 @@
-"""The OpenAPI document of a server: made of its routes and of the structs that read its requests.
+"""``/openapi.json``: made of the routes of the server and of the structs that read its requests.
 
 ``openapi_operations.OPERATIONS`` says the rest. A route that it lacks is listed all the same.
 """
@@ -6,90 +6,48 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
 from http import HTTPStatus
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from slipstream.options import SamplingOptions, describe
 from slipstream.server.bodies import ANY, Neutral
+from slipstream.server.openapi_operations import OPERATIONS, Operation, Value
 from slipstream.server.openapi_replies import AnthropicErrorReply, ErrorReply
 
 PATH: Final = "/openapi.json"
 SCHEMAS: Final = "#/components/schemas/{name}"
-REFUSALS: Final = (400, 413, 422)
-FAILURES: Final = (429, 500, 503, 504)
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 _NO_EFFECT: Final = "Known, and without effect here."
 
-Struct = type[msgspec.Struct]
-Value = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One HTTP method of one path.
-
-    Attributes:
-        summary: in a line.
-        tag: group of the document.
-        body: struct that reads the request's JSON; None = no body.
-        sampling: names and aliases of ``SamplingOptions`` that the body may have beside.
-        neutral: keys of the body that are known and have no effect.
-        narrower: key of the body -> struct that reads it later on.
-        examples: bodies by name.
-        reply: struct of the reply's JSON; None = no JSON.
-        reply_example: of it.
-        media: type of the reply's body.
-        streams: what a stream of server-sent events holds; empty = it never streams.
-        stream_example: its first event and its last.
-        query: query parameter -> what it does.
-        errors: statuses beside success.
-        is_open: whether it needs no API key.
-    """
-
-    summary: str
-    tag: str
-    body: Struct | None = None
-    sampling: Collection[str] = ()
-    neutral: Neutral = field(default_factory=dict)
-    narrower: Mapping[str, Any] = field(default_factory=dict)
-    examples: Mapping[str, Value] = field(default_factory=dict)
-    reply: Any = None
-    reply_example: Any = None
-    media: str = JSON
-    streams: str = ""
-    stream_example: str = ""
-    query: Mapping[str, str] = field(default_factory=dict)
-    errors: Sequence[int] = ()
-    is_open: bool = False
-
-
 Operations = Mapping[tuple[str, str], Operation]
 
 
-def routes(served: Iterable[BaseRoute], operations: Operations, *, version: str) -> list[Route]:
-    """``/openapi.json``, which describes the routes given and itself.
-
-    Args:
-        operations: (method, path) -> its description.
-        version: of the program.
-    """
-    described = [route for route in served if isinstance(route, Route)]
+def routes() -> list[Route]:
+    """The document describes every route of the router that it belongs to, itself included."""
     made: list[bytes] = []
 
-    async def openapi(_request: Request) -> Response:
+    async def openapi(request: Request) -> Response:
         if not made:
-            made.append(msgspec.json.encode(document([*described, own], operations, version)))
+            served = [route for route in request.scope["router"].routes if type(route) is Route]
+            made.append(msgspec.json.encode(document(served, OPERATIONS, _version())))
         return Response(made[0], media_type=JSON)
 
-    own = Route(PATH, openapi, methods=["GET"])
-    return [own]
+    return [Route(PATH, openapi, methods=["GET"])]
+
+
+def _version() -> str:
+    try:
+        return version("slipstream")
+    except PackageNotFoundError:
+        return "from source"
 
 
 def listed(served: Iterable[Route]) -> list[tuple[str, str]]:
@@ -102,8 +60,13 @@ def listed(served: Iterable[Route]) -> list[tuple[str, str]]:
     ]
 
 
-def document(served: Sequence[Route], operations: Operations, version: str) -> Value:
-    """The document as plain values."""
+def document(served: Sequence[Route], operations: Operations, release: str) -> Value:
+    """The document as plain values.
+
+    Args:
+        operations: (method, path) -> its description.
+        release: version of the program.
+    """
     found = {
         place: operations.get(place, Operation(place[1], "other")) for place in listed(served)
     }
@@ -121,7 +84,7 @@ def document(served: Sequence[Route], operations: Operations, version: str) -> V
         "openapi": "3.1.0",
         "info": {
             "title": "Slipstream",
-            "version": version,
+            "version": release,
             "description": "GGUF language models with speculative decoding that never changes "
             "the output. A key with null counts as left out; an unknown key is refused.",
             "license": {"name": "MIT", "identifier": "MIT"},
