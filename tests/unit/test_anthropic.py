@@ -13,6 +13,7 @@ pytest.importorskip("starlette")
 
 from scripted_service import Script, ScriptedService, ended, failed, said
 from starlette.applications import Starlette
+from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from slipstream.errors import ContextFullError, DeadlineError, OverloadedError, TemplateError
@@ -488,8 +489,7 @@ def test_a_stream_that_waits_says_that_it_lives() -> None:
     service = ScriptedService([0.12, said("Hello"), 0.12, ended()])
     messages = Messages(service, ping_s=0.05)  # type: ignore[arg-type]
     route = answering(messages.answer, anthropic_error)
-    app = Starlette()
-    app.add_route("/v1/messages", route, methods=["POST"])
+    app = Starlette(routes=[Route("/v1/messages", route, methods=["POST"])])
     body = {"max_tokens": 3, "messages": HELLO, "stream": True}
     reply = TestClient(app).post("/v1/messages", json=body)
     names = [name for name, _ in events_of(reply.text)]

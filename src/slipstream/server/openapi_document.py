@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
@@ -200,9 +199,7 @@ def _responses(
         content["example"] = operation.reply_example
     replies = {operation.media: content}
     if operation.streams:
-        stream = {"schema": {"type": "string", "description": operation.streams}}
-        example = {"example": operation.stream_example} if operation.stream_example else {}
-        replies[EVENTS] = {**stream, **example}
+        replies[EVENTS] = {"schema": {"type": "string", "description": operation.streams}}
     responses: dict[str, Value] = {"200": {"description": "Success.", "content": replies}}
     statuses = set(operation.errors) | (set() if operation.is_open else {401})
     for status in sorted(statuses):
