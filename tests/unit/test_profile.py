@@ -148,23 +148,18 @@ def test_what_is_no_profile_file_is_refused(tmp_path: Path, content: bytes | Non
 def test_methods_that_are_not_offered_are_named_with_their_reason() -> None:
     profile = Profile.parse(TEXT)
     offered = {"offered": True}
-    assert profile.resolved({"suffix": offered, "ngram-mod": offered}).workloads.keys() == {
-        "code_edit",
-        "two words",
-    }
+    profile.require_offered({"suffix": offered, "ngram-mod": offered})
     without = {"suffix": offered, "ngram-mod": {"offered": False, "reason": "no table"}}
     with pytest.raises(OptionError, match=re.escape("`ngram-mod`: no table")):
-        profile.resolved(without)
+        profile.require_offered(without)
     with pytest.raises(OptionError, match="not among the methods"):
-        profile.resolved({"ngram-mod": offered})
+        profile.require_offered({"ngram-mod": offered})
 
 
-@pytest.mark.parametrize("draft_model", [True, False])
-def test_auto_is_what_the_server_has(draft_model: bool) -> None:
-    methods = {"suffix": {"offered": True}, "draft-simple": {"offered": draft_model}}
-    profile = Profile.parse('default = { type = "auto", n_max = 5 }').resolved(methods)
-    expected = ("suffix", "draft-simple") if draft_model else ("suffix",)
-    assert profile.speculation(None) == Speculation(methods=expected, n_max=5)
+def test_auto_is_left_to_the_server() -> None:
+    profile = Profile.parse('default = { type = "auto", n_max = 5 }')
+    profile.require_offered({})
+    assert profile.speculation(None) == Speculation(methods=("auto",), n_max=5)
 
 
 def test_the_example_is_the_page_and_loads() -> None:

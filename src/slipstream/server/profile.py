@@ -9,14 +9,13 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
 
-from slipstream.drafters import check_names
 from slipstream.errors import OptionError
 from slipstream.option_fields import describe, from_mapping, option, validate
 from slipstream.server.order import Order
@@ -173,33 +172,30 @@ class Profile:
         )
         return changed, effect
 
-    def resolved(self, methods: Mapping[str, Mapping[str, Any]]) -> Profile:
-        """The profile for one server: ``auto`` becomes what it means there.
+    def require_offered(self, methods: Mapping[str, Mapping[str, Any]]) -> None:
+        """Check, once the model is loaded, that every method named is at work in this server.
 
         Args:
             methods: of ``wire.Ready``.
 
         Raises:
-            OptionError: names the workload, the method that the server does not offer and why.
+            OptionError: names the workload, the method and why it is not offered.
         """
-        return Profile(
-            _resolved(DEFAULT, self.default, methods),
-            {tag: _resolved(tag, rule, methods) for tag, rule in self.workloads.items()},
-        )
+        for tag, rule in {DEFAULT: self.default, **self.workloads}.items():
+            _require_offered(tag, rule.type, methods)
 
 
-def _resolved(tag: str, rule: Rule, methods: Mapping[str, Mapping[str, Any]]) -> Rule:
-    has_draft_model = methods.get("draft-simple", {}).get("offered", False)
-    names = check_names(rule.type, draft_model=has_draft_model)
+def _require_offered(
+    tag: str, names: Sequence[str], methods: Mapping[str, Mapping[str, Any]]
+) -> None:
     for name in names:
         entry = methods.get(name, {})
-        if name != "none" and not entry.get("offered"):
+        if name not in ("none", "auto") and not entry.get("offered"):
             raise OptionError(
                 f"drafting methods that this server offers, in workload `{tag:.80}`",
                 f"`{name}`: {entry.get('reason') or 'it is not among the methods of the server'}",
                 "Start the server with that method, or change the profile.",
             )
-    return msgspec.structs.replace(rule, type=names)
 
 
 def _read(path: Path) -> str:
