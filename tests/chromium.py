@@ -123,8 +123,14 @@ class Browser:
             page.call(f"{domain}.enable")
         page.size(width, height)
         page.call("Page.navigate", {"url": address})
-        page.wait_for("document.readyState === 'complete' && location.href !== 'about:blank'")
+        self._await_event("Page.loadEventFired", attached["sessionId"])
         return page
+
+    def _await_event(self, method: str, session: str, timeout_s: float = 60.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        seen = self.events
+        while not any(e.get("sessionId") == session and e.get("method") == method for e in seen):
+            seen.append(self._read(deadline))
 
 
 class Page:

@@ -142,7 +142,7 @@ def last_timings(done: int, drafted: int, accepted: int) -> dict[str, Any]:
 def served(application: Starlette) -> Iterator[str]:
     """The address of an application that runs in a thread."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(application, log_level="error", lifespan="off", ws="none")
+    config = uvicorn.Config(application, log_config=None, lifespan="off", ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

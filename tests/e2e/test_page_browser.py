@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -60,6 +61,13 @@ def ask(page: Page, text: str, until: str = FINISHED) -> None:
     page.wait_for(until)
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def fill(page: Page, identifier: str, value: str) -> None:
     page.evaluate(f"document.getElementById('{identifier}').value = '{value}'")
 
@@ -110,7 +118,7 @@ def test_escape_ends_the_stream(page: Page, server: FakeServer) -> None:
     page.press("Escape")
     page.wait_for("document.getElementById('status').textContent.startsWith('Reply stopped')")
     ask(page, "count")
-    assert server.left == 1
+    wait_until(lambda: server.left == 1)
     roles = [message["role"] for message in server.bodies[1]["messages"]]
     assert roles == ["user", "assistant", "user"]
 
@@ -211,7 +219,7 @@ def test_a_new_chat_leaves_the_reply_that_runs(page: Page, server: FakeServer) -
     ask(page, "count")
     assert page.evaluate(f"{REPLY}.textContent") == "One two three four five six seven."
     assert len(server.bodies[1]["messages"]) == 1
-    assert server.left == 1
+    wait_until(lambda: server.left == 1)
 
 
 def test_a_key_is_asked_for_and_used(

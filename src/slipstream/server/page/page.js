@@ -99,7 +99,7 @@ class Transcript {
     byId("empty")?.remove();
     this.article = document.createElement("article");
     this.article.className = role;
-    const heading = document.createElement("h3");
+    const heading = document.createElement("h2");
     heading.textContent = title;
     this.body = document.createElement("p");
     this.article.append(heading, this.body);
