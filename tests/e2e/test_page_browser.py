@@ -12,6 +12,13 @@ pytest.importorskip("uvicorn")
 
 from chromium import Browser, Page, find_chromium
 from page_server import ATTACK, FakeServer, served
+from scripted_service import ScriptedService, ended, said
+from starlette.applications import Starlette
+
+from slipstream.server import openai_chat, props
+from slipstream.server.meters import Meters
+from slipstream.server.page import routes as page_routes
+from slipstream.server.wire import WireEvent, WireToken
 
 CHROMIUM = find_chromium()
 pytestmark = [
@@ -220,6 +227,38 @@ def test_a_new_chat_leaves_the_reply_that_runs(page: Page, server: FakeServer) -
     assert page.evaluate(f"{REPLY}.textContent") == "One two three four five six seven."
     assert len(server.bodies[1]["messages"]) == 1
     wait_until(lambda: server.left == 1)
+
+
+def whole_server(service: ScriptedService) -> Starlette:
+    """The page before the endpoints that it uses, as they are."""
+    meters = Meters(("suffix",), 4)
+    endpoints = [*openai_chat.routes(service), *props.routes(service, meters)]  # type: ignore[arg-type]
+    return Starlette(routes=[*page_routes(), *endpoints])
+
+
+def test_the_page_understands_the_servers_own_endpoints(browser: Browser) -> None:
+    drafted = (WireToken(5, " two", True), WireToken(6, " three", True), WireToken(7, "<b>", False))
+    service = ScriptedService(
+        [
+            said("One"),
+            WireEvent(1, drafted, " two three<b>", 3, 3, 2),
+            ended(acceptance_at=[1.0, 1.0, 0.0], drafters=["suffix"], target_passes=3),
+        ]
+    )
+    with served(whole_server(service)) as address:
+        page = browser.open(address)
+        page.wait_for("document.getElementById('model').textContent.includes('scripted')")
+        assert "draft-simple: no draft model was given" in text_of(page, "method")
+        ask(page, "count")
+        assert page.evaluate(f"{REPLY}.textContent") == "One two three<b>"
+        tinted = f"[...{REPLY}.querySelectorAll('.drafted')].map((part) => part.textContent)"
+        assert page.evaluate(tinted) == [" two three"]
+        assert text_of(page, "drafts") == "2 of 3 accepted (67 %)"
+        assert text_of(page, "tokens") == "5 in 3 passes"
+        assert text_of(page, "in-effect") == "suffix"
+        assert text_of(page, "chart-text") == "1: 100 % of 1, 2: 100 % of 1, 3: 0 % of 1"
+        assert page.complaints() == []
+        page.call("Page.close")
 
 
 def test_a_key_is_asked_for_and_used(

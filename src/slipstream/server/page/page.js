@@ -294,7 +294,7 @@ class Reply {
     this.accepted += accepted;
     this.finish = choice?.finish_reason ?? this.finish;
     if (chunk.speculative) showEffect(chunk.speculative);
-    if (chunk.seed !== undefined) say("seed-used", String(chunk.seed));
+    if (chunk.seed != null) say("seed-used", String(chunk.seed));
     if (chunk.timings) this.show(chunk.timings, accepted);
   }
 
