@@ -361,6 +361,14 @@ def test_a_call_that_was_cut_off_is_not_to_be_run() -> None:
     assert reply["stop_reason"] == "max_tokens"
 
 
+@pytest.mark.parametrize("arguments", ['{"a": 1e}', '{"a": "\\ud800"}', f'{{"a": {10**30}}}'])
+def test_arguments_that_are_no_json_are_text(arguments: str) -> None:
+    call = f'<tool_call>{{"name": "weather", "arguments": {arguments}}}</tool_call>'
+    reply = reply_to(ScriptedService([said(call), ended()]), tools=[WEATHER])
+    assert [block["type"] for block in reply["content"]] == ["text"]
+    assert reply["stop_reason"] == "end_turn"
+
+
 @pytest.mark.parametrize(("alone", "count"), [(True, 1), (False, 2)])
 def test_parallel_calls_can_be_forbidden(alone: bool, count: int) -> None:
     script = [said(f"{CALL}\n{CALL}"), ended()]

@@ -11,13 +11,14 @@ import msgspec
 
 from slipstream.errors import SlipstreamError
 from slipstream.server.call_scanner import CallPart
+from slipstream.server.chat_parts import ChoiceParts
 from slipstream.server.order import Generation, Service, Timing
 from slipstream.server.outputs import Output
 from slipstream.server.replies import encode_json, message_of, named_message
 from slipstream.server.timings import timings
-from slipstream.server.tool_stream import Part, ToolStream
+from slipstream.server.tool_stream import Part
 from slipstream.server.tools import ToolUse
-from slipstream.server.wire import WireEvent, WireToken
+from slipstream.server.wire import WireEvent
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
@@ -99,10 +100,9 @@ class Frame:
 
     def whole(self, output: Output) -> MessageReply:
         """The reply of a request without ``stream``."""
-        text = _text(self.use, output.tokens, output.text)
-        splitter = _splitter(self.use)
-        parts = [*splitter.feed(text), *splitter.finish()] if splitter else [text]
-        content = blocks(called_once(parts, self.use))
+        splitter = ChoiceParts(self.use, "")
+        parts = splitter.feed(output.text, output.tokens) + splitter.finish()
+        content = blocks(parts)
         called = any(isinstance(block, ToolUseReply) for block in content)
         return self.reply(
             content,
@@ -205,7 +205,8 @@ def _call(parts: list[CallPart]) -> TextReply | ToolUseReply:
     arguments = "".join(part.arguments for part in parts)
     try:
         value = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
+        encode_json(value)  # refuses half surrogate pairs and numbers beyond 64 bits
+    except (ValueError, OverflowError, RecursionError):
         value = None
     if not isinstance(value, dict):
         return TextReply(f"{name} {arguments}")
@@ -214,27 +215,6 @@ def _call(parts: list[CallPart]) -> TextReply | ToolUseReply:
 
 def new_call_id() -> str:
     return f"toolu_{secrets.token_hex(12)}"
-
-
-def called_once(parts: Iterable[Part], use: ToolUse | None) -> list[Part]:
-    """The parts without calls after the first, where a request allows one alone."""
-    if use is None or use.several:
-        return list(parts)
-    return [part for part in parts if isinstance(part, str) or part.index == 0]
-
-
-def _splitter(use: ToolUse | None) -> ToolStream | None:
-    return None if use is None else use.stream()
-
-
-def _text(use: ToolUse | None, tokens: Iterable[WireToken], text: str) -> str:
-    """The text of some tokens, with the frames of calls that are tokens without a text."""
-    if use is None or not use.marks:
-        return text
-    tokens = list(tokens)
-    if not any(token.id in use.marks for token in tokens):
-        return text
-    return "".join(token.text + use.marks.get(token.id, "") for token in tokens)
 
 
 class MessageStream:
@@ -247,7 +227,7 @@ class MessageStream:
     def __init__(self, frame: Frame, timing: Timing) -> None:
         self._frame = frame
         self._timing = timing
-        self._splitter = _splitter(frame.use)
+        self._splitter = ChoiceParts(frame.use, "")
         self._place = -1
         self._open: Literal["text", "tool_use"] | None = None
         self._delta = b""
@@ -259,14 +239,11 @@ class MessageStream:
 
     def feed(self, event: WireEvent) -> bytes:
         """The events for what a step gave; maybe none."""
-        text = _text(self._frame.use, event.tokens, event.text)
-        if self._splitter is None:
-            return self._said(text) if text else b""
-        return self._parts(self._splitter.feed(text))
+        return self._told(self._splitter.feed(event.text, event.tokens))
 
     def end(self, last: WireEvent) -> bytes:
         """The events after the last step."""
-        rest = self._parts(self._splitter.finish()) if self._splitter else b""
+        rest = self._told(self._splitter.finish())
         reason = stop_reason(last.finish_reason, last.stop, called=self._called)
         delta = {
             "type": "message_delta",
@@ -276,10 +253,9 @@ class MessageStream:
         }
         return rest + self._close() + named_message("message_delta", delta) + _STOPPED
 
-    def _parts(self, parts: list[Part]) -> bytes:
-        kept = called_once(parts, self._frame.use)
+    def _told(self, parts: list[Part]) -> bytes:
         return b"".join(
-            self._said(part) if isinstance(part, str) else self._call(part) for part in kept
+            self._said(part) if isinstance(part, str) else self._call(part) for part in parts
         )
 
     def _said(self, text: str) -> bytes:
