@@ -12,7 +12,7 @@ pytest.importorskip("uvicorn")
 
 from chromium import Browser, Page, find_chromium
 from page_server import ATTACK, FakeServer, served
-from scripted_service import ScriptedService, ended, said
+from character_service import CharacterService, ended, said
 from starlette.applications import Starlette
 
 from slipstream.server import openai_chat, props
@@ -229,7 +229,7 @@ def test_a_new_chat_leaves_the_reply_that_runs(page: Page, server: FakeServer) -
     wait_until(lambda: server.left == 1)
 
 
-def whole_server(service: ScriptedService) -> Starlette:
+def whole_server(service: CharacterService) -> Starlette:
     """The page before the endpoints that it uses, as they are."""
     meters = Meters(("suffix",), 4)
     endpoints = [*openai_chat.routes(service), *props.routes(service, meters)]  # type: ignore[arg-type]
@@ -238,7 +238,7 @@ def whole_server(service: ScriptedService) -> Starlette:
 
 def test_the_page_understands_the_servers_own_endpoints(browser: Browser) -> None:
     drafted = (WireToken(5, " two", True), WireToken(6, " three", True), WireToken(7, "<b>", False))
-    service = ScriptedService(
+    service = CharacterService(
         [
             said("One"),
             WireEvent(1, drafted, " two three<b>", 3, 3, 2),

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from scripted_service import Script, ScriptedService, ended, failed, said
+from character_service import Script, CharacterService, ended, failed, said
 from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.testclient import TestClient
@@ -30,18 +30,18 @@ WEATHER = {
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 
 
-def client_of(service: ScriptedService) -> TestClient:
+def client_of(service: CharacterService) -> TestClient:
     return TestClient(Starlette(routes=routes(service)))  # type: ignore[arg-type]
 
 
-def post(service: ScriptedService, path: str = "/v1/messages", **body: Any) -> Any:
+def post(service: CharacterService, path: str = "/v1/messages", **body: Any) -> Any:
     asked = {"model": "m", "max_tokens": 20, "messages": HELLO, **body}
     if path.endswith("count_tokens"):
         asked.pop("max_tokens")
     return client_of(service).post(path, json=asked, headers={"anthropic-version": "2023-06-01"})
 
 
-def reply_to(service: ScriptedService, **body: Any) -> dict[str, Any]:
+def reply_to(service: CharacterService, **body: Any) -> dict[str, Any]:
     reply = post(service, **body)
     assert reply.status_code == 200, reply.text
     value: dict[str, Any] = reply.json()
@@ -57,7 +57,7 @@ def events_of(text: str) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-def streamed(service: ScriptedService, **body: Any) -> list[tuple[str, dict[str, Any]]]:
+def streamed(service: CharacterService, **body: Any) -> list[tuple[str, dict[str, Any]]]:
     reply = post(service, stream=True, **body)
     assert reply.status_code == 200, reply.text
     assert reply.headers["content-type"].startswith("text/event-stream")
@@ -67,7 +67,7 @@ def streamed(service: ScriptedService, **body: Any) -> list[tuple[str, dict[str,
 
 
 def messages_seen(**body: Any) -> list[dict[str, Any]]:
-    service = ScriptedService()
+    service = CharacterService()
     reply_to(service, **body)
     return list(map(dict, service.said[-1][0]))
 
@@ -76,7 +76,7 @@ def messages_seen(**body: Any) -> list[dict[str, Any]]:
 
 
 def test_a_whole_reply() -> None:
-    service = ScriptedService([said("Hello"), said(" there.", drafted=1), ended(reused_tokens=3)])
+    service = CharacterService([said("Hello"), said(" there.", drafted=1), ended(reused_tokens=3)])
     reply = reply_to(service)
     assert reply["content"] == [{"type": "text", "text": "Hello there."}]
     assert (reply["type"], reply["role"], reply["model"]) == ("message", "assistant", "scripted")
@@ -103,14 +103,14 @@ def test_a_whole_reply() -> None:
 )
 def test_why_a_reply_ended(last: Any, reason: str, sequence: str | None) -> None:
     script = [said("Hi"), last]
-    reply = reply_to(ScriptedService(script))
+    reply = reply_to(CharacterService(script))
     assert (reply["stop_reason"], reply["stop_sequence"]) == (reason, sequence)
-    _, delta = streamed(ScriptedService(script))[-2]
+    _, delta = streamed(CharacterService(script))[-2]
     assert delta["delta"] == {"stop_reason": reason, "stop_sequence": sequence}
 
 
 def test_the_events_of_a_stream() -> None:
-    service = ScriptedService([said("Hello"), said(' "there"\n'), ended(reused_tokens=2)])
+    service = CharacterService([said("Hello"), said(' "there"\n'), ended(reused_tokens=2)])
     events = streamed(service)
     assert [name for name, _ in events] == [
         "message_start",
@@ -142,13 +142,13 @@ def test_the_events_of_a_stream() -> None:
 
 
 def test_an_output_without_text_has_no_block() -> None:
-    assert reply_to(ScriptedService([ended()]))["content"] == []
-    names = [name for name, _ in streamed(ScriptedService([ended()]))]
+    assert reply_to(CharacterService([ended()]))["content"] == []
+    names = [name for name, _ in streamed(CharacterService([ended()]))]
     assert names == ["message_start", "ping", "message_delta", "message_stop"]
 
 
 def test_text_of_the_last_event_comes_before_the_end() -> None:
-    events = streamed(ScriptedService([said("a"), ended(text="z")]))
+    events = streamed(CharacterService([said("a"), ended(text="z")]))
     texts = [data["delta"]["text"] for name, data in events if name == "content_block_delta"]
     assert texts == ["a", "z"]
     assert [name for name, _ in events][-3] == "content_block_stop"
@@ -178,7 +178,7 @@ def test_turns_of_a_role_in_a_row_become_one() -> None:
 
 
 def test_a_last_turn_of_the_assistant_is_continued() -> None:
-    service = ScriptedService()
+    service = CharacterService()
     talk = [*HELLO, {"role": "assistant", "content": "The answer is ("}]
     reply_to(service, messages=talk)
     assert "".join(map(chr, service.orders[0].prompt)) == "<user>HelloThe answer is ("
@@ -232,7 +232,7 @@ def test_forms_of_a_result(changes: dict[str, Any], content: str) -> None:
     assert messages_seen(messages=called(**changes))[2]["content"] == content
 
 
-class PickyService(ScriptedService):
+class PickyService(CharacterService):
     """Its template joins arguments to texts, and fails where they are objects."""
 
     async def chat_ids(self, messages: Any, **rest: Any) -> list[int]:
@@ -254,7 +254,7 @@ def test_a_template_that_wants_arguments_as_text_gets_them() -> None:
 
 
 def test_options_reach_the_order() -> None:
-    service = ScriptedService()
+    service = CharacterService()
     reply_to(
         service,
         temperature=0.5,
@@ -279,14 +279,14 @@ def test_options_reach_the_order() -> None:
 
 
 def test_what_is_not_said_is_the_servers() -> None:
-    service = ScriptedService()
+    service = CharacterService()
     reply_to(service)
     assert service.orders[0].sampling.temperature == service.sampling.temperature
     assert service.orders[0].speculation is None
 
 
 def test_a_workload_may_be_a_header() -> None:
-    service = ScriptedService()
+    service = CharacterService()
     client = client_of(service)
     body = {"max_tokens": 3, "messages": HELLO}
     client.post("/v1/messages", json=body, headers={"X-Slipstream-Workload": "chat"})
@@ -296,7 +296,7 @@ def test_a_workload_may_be_a_header() -> None:
 
 
 def test_a_schema_of_the_answer() -> None:
-    service = ScriptedService()
+    service = CharacterService()
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     reply_to(service, output_config={"format": {"type": "json_schema", "schema": schema}})
     assert json.loads(service.orders[0].sampling.json_schema or "") == schema
@@ -314,11 +314,11 @@ def test_a_schema_of_the_answer() -> None:
     ],
 )
 def test_keys_without_effect_are_accepted(keys: dict[str, Any]) -> None:
-    reply_to(ScriptedService(), **keys)
+    reply_to(CharacterService(), **keys)
 
 
 def test_tokens_are_counted() -> None:
-    service = ScriptedService()
+    service = CharacterService()
     plain = post(service, "/v1/messages/count_tokens").json()
     assert plain == {"input_tokens": len("<user>Hello")}
     more = post(service, "/v1/messages/count_tokens", tools=[WEATHER]).json()
@@ -330,7 +330,7 @@ def test_tokens_are_counted() -> None:
 
 
 def test_a_call_is_a_block() -> None:
-    service = ScriptedService([said("Let me look.\n"), said(CALL), ended()])
+    service = CharacterService([said("Let me look.\n"), said(CALL), ended()])
     reply = reply_to(service, tools=[WEATHER])
     text, use = reply["content"]
     assert text == {"type": "text", "text": "Let me look."}
@@ -342,7 +342,7 @@ def test_a_call_is_a_block() -> None:
 
 def test_a_call_is_streamed_as_it_is_written() -> None:
     script = [*(said(part) for part in ("Hm.", *CALL)), ended()]
-    events = streamed(ScriptedService(script), tools=[WEATHER])
+    events = streamed(CharacterService(script), tools=[WEATHER])
     starts = [data["content_block"] for name, data in events if name == "content_block_start"]
     assert [start["type"] for start in starts] == ["text", "tool_use"]
     assert (starts[1]["name"], starts[1]["input"]) == ("weather", {})
@@ -356,7 +356,7 @@ def test_a_call_is_streamed_as_it_is_written() -> None:
 
 def test_a_call_that_was_cut_off_is_not_to_be_run() -> None:
     script: Script = [said(CALL[:-25]), ended("length")]
-    reply = reply_to(ScriptedService(script), tools=[WEATHER])
+    reply = reply_to(CharacterService(script), tools=[WEATHER])
     assert [block["type"] for block in reply["content"]] == ["text"]
     assert reply["stop_reason"] == "max_tokens"
 
@@ -364,7 +364,7 @@ def test_a_call_that_was_cut_off_is_not_to_be_run() -> None:
 @pytest.mark.parametrize("arguments", ['{"a": 1e}', '{"a": "\\ud800"}', f'{{"a": {10**30}}}'])
 def test_arguments_that_are_no_json_are_text(arguments: str) -> None:
     call = f'<tool_call>{{"name": "weather", "arguments": {arguments}}}</tool_call>'
-    reply = reply_to(ScriptedService([said(call), ended()]), tools=[WEATHER])
+    reply = reply_to(CharacterService([said(call), ended()]), tools=[WEATHER])
     assert [block["type"] for block in reply["content"]] == ["text"]
     assert reply["stop_reason"] == "end_turn"
 
@@ -374,20 +374,20 @@ def test_parallel_calls_can_be_forbidden(alone: bool, count: int) -> None:
     script = [said(f"{CALL}\n{CALL}"), ended()]
     choice = {"type": "auto", "disable_parallel_tool_use": alone}
     body = {"tools": [WEATHER], "tool_choice": choice}
-    assert len(reply_to(ScriptedService(script), **body)["content"]) == count
-    events = streamed(ScriptedService(script), **body)
+    assert len(reply_to(CharacterService(script), **body)["content"]) == count
+    events = streamed(CharacterService(script), **body)
     assert [name for name, _ in events].count("content_block_start") == count
 
 
 def test_a_call_can_be_demanded() -> None:
     for choice in ({"type": "any"}, {"type": "tool", "name": "weather"}):
-        service = ScriptedService([said(CALL), ended()])
+        service = CharacterService([said(CALL), ended()])
         reply_to(service, tools=[WEATHER], tool_choice=choice)
         assert "weather" in (service.orders[0].sampling.grammar or "")
 
 
 def test_with_none_the_model_does_not_learn_of_tools() -> None:
-    service = ScriptedService([said(CALL), ended()])
+    service = CharacterService([said(CALL), ended()])
     reply = reply_to(service, tools=[WEATHER], tool_choice={"type": "none"})
     assert reply["content"] == [{"type": "text", "text": CALL}]
     assert service.said[-1][1] is None
@@ -434,7 +434,7 @@ USE = {"type": "tool_use", "id": "t1", "name": "weather", "input": {}}
 def test_a_mistake_is_told_in_anthropics_shape(
     body: dict[str, Any], status: int, found: str
 ) -> None:
-    reply = post(ScriptedService(), **body)
+    reply = post(CharacterService(), **body)
     assert reply.status_code == status, reply.text
     value = reply.json()
     assert value["type"] == "error"
@@ -443,7 +443,7 @@ def test_a_mistake_is_told_in_anthropics_shape(
 
 
 def test_a_model_without_tools_says_so() -> None:
-    reply = post(ScriptedService(knows_tools=False), tools=[WEATHER])
+    reply = post(CharacterService(knows_tools=False), tools=[WEATHER])
     assert reply.status_code == 422
     assert "template" in reply.json()["error"]["message"]
 
@@ -458,7 +458,7 @@ def test_a_model_without_tools_says_so() -> None:
 )
 def test_a_refusal_has_its_status_and_type(error: Any, status: int, kind: str) -> None:
     for stream in (False, True):
-        reply = post(ScriptedService(refusal=error), stream=stream)
+        reply = post(CharacterService(refusal=error), stream=stream)
         assert reply.status_code == status
         assert reply.json()["error"]["type"] == kind
         assert ("retry-after" in reply.headers) == (status == 429)
@@ -466,7 +466,7 @@ def test_a_refusal_has_its_status_and_type(error: Any, status: int, kind: str) -
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_failure_before_any_output_has_a_status(stream: bool) -> None:
-    service = ScriptedService([failed()])
+    service = CharacterService([failed()])
     reply = post(service, stream=stream)
     assert reply.status_code == 500
     assert reply.json()["error"]["type"] == "api_error"
@@ -476,7 +476,7 @@ def test_a_failure_before_any_output_has_a_status(stream: bool) -> None:
 
 
 def test_a_failure_amid_a_stream_is_its_last_event() -> None:
-    service = ScriptedService([said("Hel"), failed("DeadlineError")])
+    service = CharacterService([said("Hel"), failed("DeadlineError")])
     events = streamed(service)
     name, data = events[-1]
     assert name == "error"
@@ -494,7 +494,7 @@ def test_an_error_has_no_more_than_a_type_and_a_message() -> None:
 
 
 def test_a_stream_that_waits_says_that_it_lives() -> None:
-    service = ScriptedService([0.12, said("Hello"), 0.12, ended()])
+    service = CharacterService([0.12, said("Hello"), 0.12, ended()])
     messages = Messages(service, ping_s=0.05)  # type: ignore[arg-type]
     route = answering(messages.answer, anthropic_error)
     app = Starlette(routes=[Route("/v1/messages", route, methods=["POST"])])
@@ -543,7 +543,7 @@ def test_pings_end_with_their_source() -> None:
 
 
 def test_a_client_that_goes_away_ends_its_output() -> None:
-    service = ScriptedService([said("Hello"), 60.0, ended()])
+    service = CharacterService([said("Hello"), 60.0, ended()])
     app = Starlette(routes=routes(service))  # type: ignore[arg-type]
     body = json.dumps({"max_tokens": 3, "messages": HELLO, "stream": True}).encode()
 

@@ -12,7 +12,7 @@ pytest.importorskip("starlette")
 anthropic: Any = pytest.importorskip("anthropic")
 httpx2: Any = pytest.importorskip("httpx2")
 
-from scripted_service import ScriptedService, ended, failed, said
+from character_service import CharacterService, ended, failed, said
 from starlette.applications import Starlette
 
 from slipstream.errors import OverloadedError
@@ -31,7 +31,7 @@ TOOL = {
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 
 
-def run(service: ScriptedService, use: Callable[[Any], Awaitable[Result]]) -> Result:
+def run(service: CharacterService, use: Callable[[Any], Awaitable[Result]]) -> Result:
     """What a function does with a client of the service."""
 
     async def connected() -> Result:
@@ -46,7 +46,7 @@ def run(service: ScriptedService, use: Callable[[Any], Awaitable[Result]]) -> Re
 
 
 def test_a_message() -> None:
-    service = ScriptedService()
+    service = CharacterService()
     message = run(service, lambda client: client.messages.create(**ASKED, temperature=0.5))
     assert message.content[0].text == "Hello there."
     assert (message.role, message.stop_reason) == ("assistant", "end_turn")
@@ -60,7 +60,7 @@ def test_a_stream() -> None:
             text = "".join([piece async for piece in stream.text_stream])
             return text, await stream.get_final_message()
 
-    text, message = run(ScriptedService(), use)
+    text, message = run(CharacterService(), use)
     assert text == message.content[0].text == "Hello there."
     assert message.stop_reason == "end_turn"
     assert message.usage.output_tokens == 4
@@ -68,7 +68,7 @@ def test_a_stream() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_tools(stream: bool) -> None:
-    service = ScriptedService([*(said(part) for part in ("Hm.", *CALL)), ended()])
+    service = CharacterService([*(said(part) for part in ("Hm.", *CALL)), ended()])
 
     async def use(client: Any) -> Any:
         if not stream:
@@ -96,18 +96,18 @@ def test_tools(stream: bool) -> None:
 
 def test_tokens_are_counted() -> None:
     asked = {"model": "any", "messages": ASKED["messages"]}
-    counted = run(ScriptedService(), lambda client: client.messages.count_tokens(**asked))
+    counted = run(CharacterService(), lambda client: client.messages.count_tokens(**asked))
     assert counted.input_tokens == len("<user>Hello")
 
 
 def test_errors_are_the_packages_own() -> None:
-    refused = ScriptedService(refusal=OverloadedError("room", "none", "Wait."))
+    refused = CharacterService(refusal=OverloadedError("room", "none", "Wait."))
     with pytest.raises(anthropic.RateLimitError):
         run(refused, lambda client: client.messages.create(**ASKED))
     with pytest.raises(anthropic.BadRequestError, match="temperature"):
-        run(ScriptedService(), lambda c: c.messages.create(**ASKED, temperature=1e9))
+        run(CharacterService(), lambda c: c.messages.create(**ASKED, temperature=1e9))
     with pytest.raises(anthropic.InternalServerError):
-        run(ScriptedService([failed()]), lambda client: client.messages.create(**ASKED))
+        run(CharacterService([failed()]), lambda client: client.messages.create(**ASKED))
 
 
 def test_an_error_amid_a_stream_is_raised() -> None:
@@ -117,4 +117,4 @@ def test_an_error_amid_a_stream_is_raised() -> None:
                 pass
 
     with pytest.raises(anthropic.APIStatusError):
-        run(ScriptedService([said("Hel"), failed()]), use)
+        run(CharacterService([said("Hel"), failed()]), use)

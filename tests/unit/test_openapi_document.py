@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("starlette")
 
 from json_schemas import Mismatch, check, resolve
-from scripted_service import ScriptedService
+from character_service import CharacterService
 from starlette.routing import Route, Router
 from starlette.testclient import TestClient
 
@@ -29,7 +29,7 @@ WITH_REPLY = {place: o for place, o in OPERATIONS.items() if o.reply is not None
 def server_routes() -> list[Route]:
     """The routes of a whole server."""
     offers = {
-        "service": ScriptedService(),
+        "service": CharacterService(),
         "meters": SimpleNamespace(),
         "options": SimpleNamespace(),
         "enabled": True,

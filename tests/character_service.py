@@ -66,7 +66,7 @@ class CharacterTokenizer:
 
 
 @dataclass
-class ScriptedGeneration:
+class CharacterGeneration:
     """An order that runs by a script.
 
     Attributes:
@@ -96,7 +96,7 @@ class ScriptedGeneration:
         self.cancelled = True
 
 
-class ScriptedService:
+class CharacterService:
     """Every order runs by the same script.
 
     Args:
@@ -131,7 +131,7 @@ class ScriptedService:
         }
         self.load = Load()
         self.said: list[tuple[Sequence[Mapping[str, Any]], Any]] = []
-        self.generations: list[ScriptedGeneration] = []
+        self.generations: list[CharacterGeneration] = []
         self.callers: list[Caller] = []
 
     @property
@@ -156,11 +156,11 @@ class ScriptedService:
         text = (offered if self.knows_tools else "") + turns
         return list(map(ord, text))
 
-    async def generate(self, order: Order, caller: Caller) -> ScriptedGeneration:
+    async def generate(self, order: Order, caller: Caller) -> CharacterGeneration:
         if self.refusal is not None:
             raise self.refusal
         self.callers.append(caller)
-        self.generations.append(ScriptedGeneration(order, self.script))
+        self.generations.append(CharacterGeneration(order, self.script))
         return self.generations[-1]
 
     async def ask(self, what: str, session: str | None) -> dict[str, Any]:
