@@ -39,8 +39,8 @@ FAULTS = (
     "traceback",
     "crash_on_null",
     "hang_on_escape",
-    "dies_on_tilde",
-    "garbage",
+    "dies_on_nan",
+    "garbage_on_nan",
 )
 MOST_TOKENS = 5000
 KNOWN = {
@@ -105,8 +105,8 @@ class Fake:
                 await reader.read(1 << 16)
             raise Refused(413, "too large")
         body = await reader.readexactly(size)
-        self.spoil(path, body)
-        if self.fault == "garbage" and b"~" in body:
+        self.spoil(head.encode("latin-1") + body)
+        if self.fault == "garbage_on_nan" and b"NaN" in body:
             writer.write(b"what?\r\n")
             return
         if method == "GET":
@@ -116,13 +116,13 @@ class Fake:
         else:
             raise Refused(405, "no such method")
 
-    def spoil(self, path: str, body: bytes) -> None:
+    def spoil(self, data: bytes) -> None:
         """The faults that hostile bytes bring out."""
-        if self.fault == "crash_on_null" and (b"\x00" in body or b"null" in body):
+        if self.fault == "crash_on_null" and (b"\x00" in data or b"null" in data):
             raise Refused(500, "a fault")
-        if self.fault == "traceback" and b"\\" in body:
+        if self.fault == "traceback" and b"\\" in data:
             raise Refused(400, 'Traceback (most recent call last):\n  File "x.py", line 1')
-        if self.fault == "dies_on_tilde" and b"~" in body + path.encode():
+        if self.fault == "dies_on_nan" and b"NaN" in data:
             os._exit(3)
 
     def parsed(self, body: bytes) -> dict[str, Any]:
