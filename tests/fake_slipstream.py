@@ -45,7 +45,10 @@ FAULTS = (
 MOST_TOKENS = 5000
 KNOWN = {
     *("prompt", "messages", "n_predict", "max_tokens", "temperature", "seed", "stream", "model"),
-    *("stream_options", "speculative", "ignore_eos", "cache_prompt", "top_k", "session"),
+    *("stream_options", "speculative", "ignore_eos", "cache_prompt", "top_k", "session", "stop"),
+    *("n_probs", "logit_bias", "logprobs", "n", "echo", "top_logprobs", "presence_penalty"),
+    *("frequency_penalty", "tools", "tool_choice", "response_format", "json_schema", "min_p"),
+    *("repeat_penalty", "system", "stop_sequences", "metadata", "max_completion_tokens"),
 }
 
 
@@ -101,8 +104,8 @@ class Fake:
         except (ValueError, AssertionError, asyncio.LimitOverrunError):
             raise Refused(400, "no HTTP") from None
         if size > self.limit_bytes:
-            for _ in range(0, size, 1 << 16):
-                await reader.read(1 << 16)
+            while size > 0 and (part := await reader.read(1 << 16)):
+                size -= len(part)
             raise Refused(413, "too large")
         body = await reader.readexactly(size)
         self.spoil(head.encode("latin-1") + body)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import httpx
     import openai
 
+    from slipstream import Model
+
 PROGRAM: list[str] = [sys.executable, "-m", "slipstream", "serve"]
 """What stands before the model; a test may put another program here."""
 HOST: Final = "127.0.0.1"
@@ -45,6 +47,13 @@ def tiny_backend() -> list[str]:
     """Flags for tiny models: the native core where it is built."""
     native = find_spec("slipstream._native") is not None
     return ["--backend", "cpu" if native else "reference"]
+
+
+def reference(model: str | Path, **options: Any) -> Model:
+    """The model without a server, on the backend of ``tiny_backend``."""
+    from slipstream import Model
+
+    return Model(str(model), backend=tiny_backend()[-1], **options)
 
 
 def free_port() -> int:

@@ -94,7 +94,7 @@ def test_the_last_line_is_json_and_the_exit_code_tells(
     assert "text: " in shown.err
 
 
-def test_every_endpoint_is_asked_for_the_same(loaded: Any) -> None:  # noqa: ARG001
+def test_every_endpoint_is_asked_for_the_same() -> None:
     question = Question("p", 0.5, 3, 9)
     for endpoint in ENDPOINTS:
         body = endpoint.body(question, True)
