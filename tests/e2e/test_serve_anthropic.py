@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,52 +162,3 @@ def test_the_official_clients_error(client: Any) -> None:
     with pytest.raises(anthropic.BadRequestError, match="temperature"):
         client.messages.create(model="m", max_tokens=2, messages=HELLO, temperature=1e9)
 
-
-WEATHER = {
-    "name": "weather",
-    "description": "The weather in a city.",
-    "input_schema": {
-        "type": "object",
-        "properties": {"city": {"type": "string", "maxLength": 20}},
-        "required": ["city"],
-        "additionalProperties": False,
-    },
-}
-
-
-@pytest.fixture(scope="module")
-def coder(model_path: Any) -> Iterator[RunningServer]:
-    with serving(model_path("qwen2.5-coder-0.5b"), "--context", "2048") as running:
-        yield running
-
-
-@pytest.mark.model
-@pytest.mark.native
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_tool_is_used(coder: RunningServer, stream: bool) -> None:
-    body = {
-        "model": "m",
-        "max_tokens": 120,
-        "messages": [{"role": "user", "content": "What is the weather in Paris? Use the tool."}],
-        "tools": [WEATHER],
-        "tool_choice": {"type": "tool", "name": "weather"},
-        "stream": stream,
-    }
-    with coder.client() as http:
-        if stream:
-            with http.stream("POST", "/v1/messages", json=body) as reply:
-                events = [data for _, data in server_events(reply.iter_lines())]
-            begun = [e["content_block"] for e in events if e["type"] == "content_block_start"]
-            (used,) = [block for block in begun if block["type"] == "tool_use"]
-            deltas = [e["delta"] for e in events if e["type"] == "content_block_delta"]
-            parts = [d["partial_json"] for d in deltas if d["type"] == "input_json_delta"]
-            given = json.loads("".join(parts))
-            reason = next(e["delta"] for e in events if e["type"] == "message_delta")["stop_reason"]
-        else:
-            message = post(http, body).json()
-            (used,) = [block for block in message["content"] if block["type"] == "tool_use"]
-            given, reason = used["input"], message["stop_reason"]
-    assert used["name"] == "weather"
-    assert used["id"]
-    assert set(given) == {"city"}
-    assert reason == "tool_use"

@@ -227,6 +227,7 @@ CLASSIC = {
 }
 
 
+@pytest.mark.native
 @pytest.mark.parametrize("method", CLASSIC)
 def test_classic_command_lines(chatty: Path, model: Model, method: str) -> None:
     """What one types for llama-server, with only the program's name replaced."""
@@ -248,79 +249,8 @@ def test_classic_command_lines(chatty: Path, model: Model, method: str) -> None:
     assert "llamacpp:tokens_predicted_total 40.0" in text
 
 
-@pytest.fixture(scope="module")
-def coder(model_path: Any) -> Iterator[RunningServer]:
-    flags = ["--context", "2048", "--parallel", "2"]
-    with serving(model_path("qwen2.5-coder-0.5b"), *flags) as running:
-        yield running
-
-
-@pytest.mark.model
-@pytest.mark.native
-def test_infill(coder: RunningServer) -> None:
-    body = {
-        "input_prefix": "def add(a, b):\n    ",
-        "input_suffix": "\n\nprint(add(1, 2))\n",
-        "n_predict": 24,
-        "temperature": 0.0,
-    }
-    with coder.client() as http:
-        plain = http.post("/infill", json={**body, "speculative": {"type": "none"}})
-        drafted = http.post("/infill", json={**body, "speculative": {"type": "ngram-simple"}})
-        parts = streamed(http, "/infill", body)
-    assert plain.status_code == drafted.status_code == 200, plain.text
-    text = plain.json()["content"]
-    assert "return a + b" in text
-    assert drafted.json()["content"] == text
-    assert "".join(part["content"] for part in parts) == text
-
-
 def test_infill_needs_a_model_for_it(http: Any) -> None:
     reply = http.post("/infill", json={"input_prefix": "a", "input_suffix": "b", "n_predict": 2})
     assert reply.status_code in (400, 422)
     assert json.loads(reply.text)["error"]["message"]
 
-
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "weather",
-        "description": "The weather in a city.",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string", "maxLength": 20}},
-            "required": ["city"],
-            "additionalProperties": False,
-        },
-    },
-}
-
-
-@pytest.mark.model
-@pytest.mark.native
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
-@pytest.mark.parametrize("stream", [False, True])
-def test_tools_of_a_model_with_a_format_for_them(
-    coder: RunningServer, choice: Any, stream: bool
-) -> None:
-    pytest.importorskip("openai")
-    with coder.openai() as client:
-        reply = client.chat.completions.create(
-            model="m",
-            messages=[{"role": "user", "content": "What is the weather in Paris?"}],
-            tools=[TOOL],  # type: ignore[list-item]
-            tool_choice=choice,
-            max_tokens=120,
-            stream=stream,
-        )
-        name, arguments, reason = "", "", None
-        for chunk in reply if stream else [reply]:
-            for said in chunk.choices:
-                part = said.delta if stream else said.message
-                for call in part.tool_calls or []:
-                    name += call.function.name or ""
-                    arguments += call.function.arguments or ""
-                reason = said.finish_reason or reason
-    assert name == "weather"
-    assert set(json.loads(arguments)) == {"city"}
-    assert reason in ("tool_calls", "stop")
