@@ -66,11 +66,11 @@ def running_streams(http: Any, count: int, **change: Any) -> Iterator[list[Itera
 
 
 def test_a_full_queue_is_429_with_the_time_to_wait(lasting: Path) -> None:
-    flags = ["--parallel", "1", "--queue", "1", *tiny_backend()]
+    flags = ["--parallel", "1", "--queue", "1", "--metrics", *tiny_backend()]
     with serving(lasting, *flags) as server, server.client() as http:
         with running_streams(http, 1), server.client() as waiting:
             line = _begun_request(server)
-            assert comes(lambda: waiting.post("/completion", json=LONG).status_code == 429)
+            assert comes(lambda: "llamacpp:requests_deferred 1.0" in waiting.get("/metrics").text)
             for path in (*PATHS, "/v1/chat/completions", "/v1/messages"):
                 key = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 3}
                 body = key if "/chat" in path or "messages" in path else {"prompt": "a"}
