@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import servers
 from http_exchange import Address
 from server_worker import HOST, Server
 from stream_timing import Streamed, body_of, timed
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+import servers
 
 
 class Contestant:
