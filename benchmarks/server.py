@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import server_sections as sections
 from performance import commit, keep, machine
@@ -35,6 +35,8 @@ from workers import HERE
 from slipstream.catalog import cache_directory, locate
 
 Measured = Iterator[dict[str, Any]]
+NEEDS: Final = {"single": ("grid",), "editing": ("grid", "drafting"), "streams": ("grid",)}
+"""Section -> those whose records it reads."""
 
 
 def _arguments() -> argparse.Namespace:
@@ -104,9 +106,7 @@ def _measurements(
     for name in SECTIONS:
         if name not in wanted:
             continue
-        for needed in {"single": ("grid",), "editing": ("grid", "drafting"), "streams": ("grid",)}.get(
-            name, ()
-        ):
+        for needed in NEEDS.get(name, ()):
             if needed not in kept:
                 raise SystemExit(f"the section {name} needs the record of {needed}: run that first")
         yield name, _measurement(name, sitting, kept, speculation)

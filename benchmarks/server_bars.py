@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from speculation_bars import Outcome
@@ -138,6 +138,3 @@ def outcomes(model: str, record: Record) -> list[Outcome]:
             found += maker(model, record[name])
     return found
 
-
-def missing(record: Record, wanted: Sequence[str]) -> list[str]:
-    return [name for name in wanted if name not in record]

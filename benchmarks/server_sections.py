@@ -279,7 +279,8 @@ def overhead(sitting: Sitting, earlier: Record) -> Section:
 
         def engine(ids: list[int], length: int) -> dict[str, Any]:
             answer = worker.ask(op="timed", ids=ids, tokens=length)
-            return {**answer, "text_sha256": digest(answer.pop("text"))}
+            text = answer.pop("text")
+            return {**answer, "text_sha256": digest(text)}
 
         def through(ids: list[int], length: int) -> dict[str, Any]:
             return server.stream([ids], length)[0].plain()

@@ -293,7 +293,8 @@ class Shape:
 
     def whole(self, text: str) -> dict[str, Any]:
         if self.path == "/completion":
-            timings = {"predicted_n": self.count, "prompt_n": 3, "draft_n": 4}
+            timings: dict[str, Any] = {"predicted_n": self.count, "prompt_n": 3, "draft_n": 4}
+            timings |= {"draft_n_accepted": 3, "predicted_ms": 10.0, "prompt_ms": 2.0}
             named = {"content": text, "stop_type": "limit", "tokens_predicted": self.count}
             return {**named, "timings": timings}
         if self.path == "/v1/messages":
