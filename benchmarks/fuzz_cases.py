@@ -89,7 +89,7 @@ BODIES: Final[dict[str, tuple[Any, ...]]] = {
             "temperature": 0.5,
             "metadata": {"user_id": "u"},
         },
-        {"model": "m", "max_tokens": 2, "messages": [{"role": "user", "content": "u"}], "stream": True},
+        {"max_tokens": 2, "messages": [{"role": "user", "content": "u"}], "stream": True},
     ),
     "/infill": ({"input_prefix": "def f(", "input_suffix": "return 1", "n_predict": 2},),
     "/tokenize": ({"content": "one two", "add_special": True, "with_pieces": True},),

@@ -217,9 +217,8 @@ class Client:
         self.findings.new_id(given.id)
         wanted = self.load.references[question, endpoint.chat].text
         if not wanted.startswith(given.text):
-            self.findings.fail(
-                "text", f"{endpoint.path}, left early: {given.text!r:.200} begins no {wanted!r:.200}"
-            )
+            what = f"{given.text!r:.200} begins no {wanted!r:.200}"
+            self.findings.fail("text", f"{endpoint.path}, left early: {what}")
 
     async def leave(self) -> None:
         """Gone before the reply of a request that does not stream."""

@@ -95,9 +95,8 @@ def _overhead(section: Record) -> str:
         for field in ("first_s", "whole_s"):
             line += [f"{1e3 * _median(taken, field):.0f}" for taken in (engine, server)]
         lines.append(line)
-    return table(
-        ["prompt", "engine first ms", "server first ms", "engine whole ms", "server whole ms"], lines
-    )
+    header = ["prompt", "engine first ms", "server first ms", "engine whole ms", "server whole ms"]
+    return table(header, lines)
 
 
 def _grid(section: Record) -> str:

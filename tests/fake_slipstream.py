@@ -98,7 +98,8 @@ class Fake:
             first, *lines = head.split("\r\n")
             method, path, version = first.split(" ")
             assert version.startswith("HTTP/1.")
-            headers = {n.strip().lower(): v.strip() for n, _, v in (x.partition(":") for x in lines)}
+            split = (line.partition(":") for line in lines)
+            headers = {name.strip().lower(): value.strip() for name, _, value in split}
             size = int(headers.get("content-length", "0"))
             assert size >= 0
         except (ValueError, AssertionError, asyncio.LimitOverrunError):

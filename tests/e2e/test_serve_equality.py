@@ -72,6 +72,13 @@ def cases(count: int, tokens: int, seed: int = 0) -> list[Case]:
     return [Case(*parts, tokens + place % 7) for place, parts in enumerate(every[:count])]
 
 
+def text_of(choice: dict[str, Any]) -> str:
+    """Of a choice of either of OpenAI's endpoints, whole or a part."""
+    if "text" in choice:
+        return str(choice["text"])
+    return (choice.get("delta") or choice.get("message") or {}).get("content") or ""
+
+
 def asked(http: Any, case: Case) -> tuple[str, str]:
     """Text and finish reason."""
     if case.stream:
@@ -86,8 +93,7 @@ def asked(http: Any, case: Case) -> tuple[str, str]:
         ended = {"limit": "length", "eos": "stop", "word": "stop"}
         return "".join(part["content"] for part in parts), ended[parts[-1]["stop_type"]]
     choices = [choice for part in parts for choice in part["choices"]]
-    said = [c.get("text") or (c.get("delta") or c.get("message") or {}).get("content") for c in choices]
-    return "".join(text or "" for text in said), choices[-1]["finish_reason"]
+    return "".join(text_of(choice) for choice in choices), choices[-1]["finish_reason"]
 
 
 def disturb(server: RunningServer, over: threading.Event) -> None:

@@ -169,7 +169,8 @@ def test_tokens_and_texts(http: Any, model: Model) -> None:
     assert plain == model.tokenizer.encode(text, add_special=False, parse_special=False)
     assert len(parsed) < len(plain)
     assert http.post("/detokenize", json={"tokens": plain}).json()["content"] == text
-    pieces = http.post("/tokenize", json={"content": "the é", "with_pieces": True}).json()["tokens"]
+    told = http.post("/tokenize", json={"content": "the é", "with_pieces": True}).json()
+    pieces = told["tokens"]
     assert all(set(piece) == {"id", "piece"} for piece in pieces)
     assert http.post("/detokenize", json={"tokens": [10**9]}).status_code == 400
 

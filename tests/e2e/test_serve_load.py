@@ -72,9 +72,8 @@ def test_hostile_requests(small: Path, tmp_path: Path, part: str, cases: int) ->
 
 @pytest.mark.slow
 def test_schemathesis(small: Path) -> None:
-    result = script(
-        "server_fuzz.py", small, "--only", "schema", "--seconds", "30", "--backend", tiny_backend()[-1]
-    )
+    words = ["--only", "schema", "--seconds", "30", "--backend", tiny_backend()[-1]]
+    result = script("server_fuzz.py", small, *words)
     said = result["schemathesis"]
     if isinstance(said, str):
         pytest.skip(said)

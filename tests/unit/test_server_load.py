@@ -1,4 +1,4 @@
-"""benchmarks/server_load.py passes a server that behaves and names every fault of one that does not."""
+"""benchmarks/server_load.py passes a server that behaves and names the faults of one that does not."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import load_clients
 import load_watch
 import server_load
+from http_exchange import Address
 from load_clients import Findings
 from load_requests import ENDPOINTS, Question, outcome_of
 
@@ -127,7 +128,7 @@ def test_memory_that_grows_and_memory_that_does_not() -> None:
 
 
 def test_clients_do_the_same_for_the_same_seed() -> None:
-    load = load_clients.Load(("h", 1), server_load.questions(4), {}, 1, 0.0)  # type: ignore[arg-type]
+    load = load_clients.Load(Address("h", 1), server_load.questions(4), {}, 1, 0.0)
 
     def asked(number: int, seed: int) -> list[Any]:
         client = load_clients.Client(load, number, seed)
