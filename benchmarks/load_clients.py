@@ -26,6 +26,8 @@ from load_requests import ENDPOINTS, METHODS, Endpoint, Outcome, Question, outco
 ANSWER_S: Final = 120.0
 """Longer than any answer takes: what has none by then hangs."""
 MOST_DETAILS: Final = 5
+SESSIONS: Final = 8
+"""Of all clients: those of one share what drafters and the prefix cache keep."""
 ACTIONS: Final = {
     "whole": 25,
     "stream": 30,
@@ -102,6 +104,7 @@ class Client:
         self.load = load
         self.findings = load.findings
         self._random = random.Random(f"{seed}/{number}")
+        self._session = f"session {number % SESSIONS}"
 
     async def run(self) -> None:
         actions: dict[str, Callable[[], Awaitable[None]]] = {
@@ -132,7 +135,8 @@ class Client:
 
     def _body(self, endpoint: Endpoint, question: Question, stream: bool) -> dict[str, Any]:
         body = endpoint.body(question, stream)
-        return {**body, "speculative": {"type": self._random.choice(self.load.methods)}}
+        method = self._random.choice(self.load.methods)
+        return {**body, "speculative": {"type": method}, "session": self._session}
 
     def _post(self, path: str, body: Any) -> bytes:
         return post_json(path, body, self.load.headers)

@@ -85,6 +85,7 @@ def test_the_requests_that_are_spoilt_are_good_json() -> None:
         (b"what?", []),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}HTTP/1.1 500 X\r\n\r\n", [200, 500]),
         (b"HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 500 quoted", [200]),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 400 X\r\n\r\n", [100, 400]),
         (
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
             b"3\r\nabc\r\n0\r\n\r\nHTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n",
