@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from servers import HOST, PROGRAM, RunningServer, free_port, reference, serving, tiny_backend
+from servers import RunningServer, reference, serving, tiny_backend
 from servers import server_events as events_of
 from slipstream import Model
 from slipstream.options import METHODS
@@ -216,38 +216,6 @@ def test_the_document_lists_every_endpoint(http: Any) -> None:
 def test_without_the_flag_there_are_no_metrics(chatty: Path) -> None:
     with serving(chatty, *tiny_backend()) as server, server.client() as http:
         assert http.get("/metrics").status_code == 404
-
-
-CLASSIC = {
-    "none": [],
-    "ngram-mod": [
-        *("--spec-type", "ngram-mod", "--spec-ngram-mod-n-match", "24"),
-        *("--spec-ngram-mod-n-min", "48", "--spec-ngram-mod-n-max", "64"),
-    ],
-    "draft-simple": ["--spec-type", "draft-simple", "--spec-draft-n-max", "3"],
-}
-
-
-@pytest.mark.native
-@pytest.mark.parametrize("method", CLASSIC)
-def test_classic_command_lines(chatty: Path, model: Model, method: str) -> None:
-    """What one types for llama-server, with only the program's name replaced."""
-    port = free_port()
-    words = [*PROGRAM, "-m", str(chatty), "-c", str(CONTEXT), "-t", "2", "-np", "2", "--metrics"]
-    words += ["--host", HOST, "--port", str(port), *CLASSIC[method]]
-    if method == "draft-simple":
-        words += ["--spec-draft-model", str(chatty)]
-    server = RunningServer(words, port=port)
-    try:
-        with server.client() as http:
-            made = complete(http, prompt=LOOP, n_predict=40)
-            text = http.get("/metrics").text
-        assert server.stop() == 0
-    finally:
-        server.kill()
-    assert made["content"] == model.complete(LOOP, max_tokens=40).text
-    assert made["speculative"]["type"] == method
-    assert "llamacpp:tokens_predicted_total 40.0" in text
 
 
 def test_infill_needs_a_model_for_it(http: Any) -> None:
