@@ -91,7 +91,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=32, help="of each output [32]")
     parser.add_argument("--long-tokens", type=int, default=600, help="of the streams at the end")
     parser.add_argument("--parallel", type=int, default=8)
-    parser.add_argument("--queue", type=int, default=64, help="requests that may wait [64]")
+    parser.add_argument("--queue", type=int, default=40, help="requests that may wait [40]")
     parser.add_argument("--context", type=int, default=2048)
     parser.add_argument("--backend", default="cpu")
     parser.add_argument("--warm-up", type=float, default=60.0, help="seconds, a third at most")
