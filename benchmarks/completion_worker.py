@@ -6,6 +6,7 @@ of workloads/*.jsonl, conditions are names with options of ``Model.complete``. R
     {"op": "ids", "prompt": P}                            the prompt's token ids
     {"op": "pairs", "prompt": P, "conditions": C, "rounds": N, "tokens": T}    samples in turns
     {"op": "one", "prompt": P, "options": O, "tokens": T}                      one cold sample
+    {"op": "timed", "ids": [..], "tokens": T}    seconds of a plain output that ends by its length
     {"op": "identity"}
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -93,6 +95,21 @@ def one(model: Model, request: dict[str, Any]) -> dict[str, Any]:
     return {"sample": described(take_sample(model, prompt, "one", 0, options), None)}
 
 
+def timed(model: Model, request: dict[str, Any]) -> dict[str, Any]:
+    """The whole call, and its first token on the engine's clock."""
+    begin = time.perf_counter()
+    done = model.complete(
+        request["ids"], max_tokens=request["tokens"], ignore_eos=True, type=("none",)
+    )
+    elapsed = time.perf_counter() - begin
+    return {
+        "whole_s": elapsed,
+        "first_s": done.statistics.ttft_s,
+        "tokens": len(done.ids),
+        "text": done.text,
+    }
+
+
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, "type": tuple(given["type"])}
 
@@ -108,7 +125,7 @@ def identity(model: Model, _: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-OPERATIONS = {f.__name__: f for f in (ids, pairs, one, identity)}
+OPERATIONS = {f.__name__: f for f in (ids, pairs, one, timed, identity)}
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ from performance_bars import (
     evaluate,
     limit_ms,
 )
+from server_tables import tables as server_tables
 from speculation_tables import tables as speculation_tables
 from workers import PEERS
 
@@ -195,6 +196,8 @@ def _model(name: str, sections: Mapping[str, Any]) -> Iterator[str]:
         yield _opening(record)
     if "speculation" in sections:
         yield from speculation_tables(sections["speculation"])
+    if "server" in sections:
+        yield from server_tables(name, sections["server"])
 
 
 def _joined(records: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -215,7 +218,7 @@ def page(records: Sequence[Mapping[str, Any]]) -> str:
         machine, models = record["machine"], record["models"]
         processors = f"{machine['processor']}, {machine['logical_processors']} logical processors"
         parts.append(f"## {machine['name']}\n\n{processors}, {machine['system']}.")
-        if any(set(sections) - {"speculation"} for sections in models.values()):
+        if any(set(sections) - {"speculation", "server"} for sections in models.values()):
             parts.append(_bars(models))
         order = sorted(models, key=lambda name: (name not in MODELS, name))
         for name in order:

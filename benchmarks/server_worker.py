@@ -85,12 +85,13 @@ class Server:
 
     def __init__(self, name: str, command: list[str]) -> None:
         self.name = name
-        self._url = f"http://{HOST}:{(port := _free_port())}"
+        self.port = _free_port()
+        self._url = f"http://{HOST}:{self.port}"
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
         # a proxy of the environment must not be asked for a server on this machine
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         self.process = subprocess.Popen(
-            [*command, "--host", HOST, "--port", str(port)],
+            [*command, "--host", HOST, "--port", str(self.port)],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
@@ -126,6 +127,9 @@ class Server:
     def pause(self) -> None:
         os.kill(self.process.pid, signal.SIGSTOP)
 
+    def resume(self) -> None:
+        os.kill(self.process.pid, signal.SIGCONT)
+
     def complete(self, ids: list[int], count: int) -> Answer:
         """Greedy, from token ids, nothing reused of earlier prompts.
 
@@ -141,7 +145,7 @@ class Server:
             "cache_prompt": False,
             "stream": False,
         }
-        os.kill(self.process.pid, signal.SIGCONT)
+        self.resume()
         try:
             return answer_of(self._post("/completion", request))
         except (urllib.error.URLError, ConnectionError) as problem:
