@@ -70,9 +70,7 @@ class Own(Contestant):
 
     name = "slipstream"
 
-    def __init__(
-        self, model: str, flags: Sequence[str], speculation: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, model: str, flags: Sequence[str], speculation: Mapping[str, Any]) -> None:
         self._speculation = dict(speculation)
         self._server = servers.start(model, *flags)
         self.address = Address(self._server.host, self._server.port)

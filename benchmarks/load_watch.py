@@ -121,9 +121,7 @@ async def judge_end(load: Load, terminate: Callable[[], None], long_tokens: int)
             load.findings.fail("end", f"{endpoint.path}: {ending}")
 
 
-async def _ended(
-    load: Load, endpoint: Endpoint, tokens: int, begun: asyncio.Event
-) -> str | None:
+async def _ended(load: Load, endpoint: Endpoint, tokens: int, begun: asyncio.Event) -> str | None:
     """What is wrong with how a stream ended, or None; sets ``begun`` at its first event."""
     question = load.questions[0]
     native = endpoint.path == "/completion"

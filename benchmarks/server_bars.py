@@ -137,4 +137,3 @@ def outcomes(model: str, record: Record) -> list[Outcome]:
         if name in record:
             found += maker(model, record[name])
     return found
-

@@ -134,9 +134,7 @@ class FakeProgram:
     def _reserve(self, step: Step) -> None:
         while (used := self._used(step)) > self.tokens.positions:
             if self.tokens.reclaim is None or not self.tokens.reclaim():
-                raise OutOfMemoryError(
-                    f"{self.tokens.positions} positions", f"{used}", "Use less."
-                )
+                raise OutOfMemoryError(f"{self.tokens.positions} positions", f"{used}", "Use less.")
 
     def _used(self, step: Step) -> int:
         """Positions in use, were the step committed; what sequences share counts for each."""

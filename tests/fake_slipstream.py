@@ -80,9 +80,7 @@ class Fake:
         due = self.begun > self.after and self.begun % every == 0
         return self.fault in faults and due
 
-    async def connected(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             try:
                 await self.request(reader, writer)

@@ -221,9 +221,7 @@ class RunningServer:
         import httpx
 
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        return httpx.Client(
-            base_url=self.url, headers=headers, timeout=timeout_s, trust_env=False
-        )
+        return httpx.Client(base_url=self.url, headers=headers, timeout=timeout_s, trust_env=False)
 
     def openai(self, key: str = "none") -> openai.OpenAI:
         """The official client, with every reply checked against its types and nothing retried."""

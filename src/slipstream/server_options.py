@@ -58,9 +58,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
         | None
     ) = None
     deadline_s: (
-        Annotated[
-            float, option("seconds after which a request ends with an error", gt=0, le=86400)
-        ]
+        Annotated[float, option("seconds after which a request ends with an error", gt=0, le=86400)]
         | None
     ) = None
     grace_s: Annotated[

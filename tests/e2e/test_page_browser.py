@@ -10,11 +10,11 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from chromium import Browser, Page, find_chromium
-from page_server import ATTACK, FakeServer, served
-from character_service import CharacterService, ended, said
 from starlette.applications import Starlette
 
+from character_service import CharacterService, ended, said
+from chromium import Browser, Page, find_chromium
+from page_server import ATTACK, FakeServer, served
 from slipstream.server import openai_chat, props
 from slipstream.server.meters import Meters
 from slipstream.server.page import routes as page_routes
@@ -143,10 +143,13 @@ def test_what_a_model_writes_is_never_markup(page: Page) -> None:
     assert page.evaluate(f"{REPLY}.textContent") == ATTACK * 2
     assert page.evaluate("document.querySelectorAll('article img, article script').length") == 0
     assert page.evaluate("document.title") == "Slipstream"
-    assert page.evaluate(
-        "(() => { try { document.body.innerHTML = '<b>x</b>'; return 'let in'; }"
-        " catch { return 'refused'; } })()"
-    ) == "refused"
+    assert (
+        page.evaluate(
+            "(() => { try { document.body.innerHTML = '<b>x</b>'; return 'let in'; }"
+            " catch { return 'refused'; } })()"
+        )
+        == "refused"
+    )
 
 
 def test_settings_are_sent(page: Page, server: FakeServer) -> None:
@@ -261,9 +264,7 @@ def test_the_page_understands_the_servers_own_endpoints(browser: Browser) -> Non
         page.call("Page.close")
 
 
-def test_a_key_is_asked_for_and_used(
-    browser: Browser, server: FakeServer, address: str
-) -> None:
+def test_a_key_is_asked_for_and_used(browser: Browser, server: FakeServer, address: str) -> None:
     server.key = "secret-of-this-test"
     page = browser.open(address)
     page.wait_for("!document.getElementById('key-row').hidden")

@@ -161,4 +161,3 @@ def test_the_official_clients_error(client: Any) -> None:
 
     with pytest.raises(anthropic.BadRequestError, match="temperature"):
         client.messages.create(model="m", max_tokens=2, messages=HELLO, temperature=1e9)
-

@@ -103,7 +103,12 @@ def disturb(server: RunningServer, over: threading.Event) -> None:
         while not over.is_set():
             number = next(numbers)
             http.post("/completion", content=b"{" * (number % 50))
-            body = {"prompt": f"{number} and", "max_tokens": 200, "temperature": 1.0, "stream": True}
+            body = {
+                "prompt": f"{number} and",
+                "max_tokens": 200,
+                "temperature": 1.0,
+                "stream": True,
+            }
             with http.stream("POST", "/v1/completions", json=body) as reply:
                 next(reply.iter_bytes(), None)
 

@@ -222,4 +222,3 @@ def test_infill_needs_a_model_for_it(http: Any) -> None:
     reply = http.post("/infill", json={"input_prefix": "a", "input_suffix": "b", "n_predict": 2})
     assert reply.status_code in (400, 422)
     assert json.loads(reply.text)["error"]["message"]
-

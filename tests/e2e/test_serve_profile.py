@@ -78,9 +78,7 @@ def test_a_request_that_says_how_it_drafts_is_obeyed_within_the_limits(
 
 
 @pytest.mark.parametrize("text", ["[default", "[workload.a]\ntyp = ['none']", "[other]\nx = 1"])
-def test_a_profile_that_is_wrong(
-    slipstream: Any, chatty: Path, tmp_path: Path, text: str
-) -> None:
+def test_a_profile_that_is_wrong(slipstream: Any, chatty: Path, tmp_path: Path, text: str) -> None:
     path = tmp_path / "profile.toml"
     path.write_text(text)
     words = ["serve", chatty, *tiny_backend(), "--port", "0", "--profile", path]

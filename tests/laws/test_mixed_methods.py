@@ -108,9 +108,7 @@ def mixture(sampling: str, seed: int) -> list[tuple[int, str, Request]]:
     """Place of the prompt, choice and request, in any order."""
     pairs = [(place, kind) for place in range(len(PROMPTS)) for kind in SPECULATIONS]
     random.Random(seed).shuffle(pairs)
-    return [
-        (place, kind, request_of(PROMPTS[place], sampling, kind)) for place, kind in pairs[:24]
-    ]
+    return [(place, kind, request_of(PROMPTS[place], sampling, kind)) for place, kind in pairs[:24]]
 
 
 @pytest.mark.parametrize("branches", [1, 4], ids=["chains", "trees"])

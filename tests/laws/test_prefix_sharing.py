@@ -119,9 +119,7 @@ def test_who_waits_goes_on_when_the_other_is_cancelled(steps: int) -> None:
 def test_who_waits_may_be_cancelled() -> None:
     engine = with_cache(fake_engine(context=2000, parallel=2))
     options = SamplingOptions(max_tokens=8, seed=1)
-    first, second = (
-        engine.submit(Request(BASE * 4, options, session="a")) for _ in range(2)
-    )
+    first, second = (engine.submit(Request(BASE * 4, options, session="a")) for _ in range(2))
     events = engine.step()
     engine.cancel(second)
     events += drain(engine)

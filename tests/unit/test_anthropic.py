@@ -11,11 +11,11 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from character_service import Script, CharacterService, ended, failed, said
 from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
+from character_service import CharacterService, Script, ended, failed, said
 from slipstream.errors import ContextFullError, DeadlineError, OverloadedError, TemplateError
 from slipstream.server.anthropic import Messages, pinging, routes
 from slipstream.server.anthropic_replies import anthropic_error
@@ -409,7 +409,11 @@ USE = {"type": "tool_use", "id": "t1", "name": "weather", "input": {}}
         ({"messages": [{"role": "robot", "content": "x"}]}, 400, "role"),
         ({"messages": [{"role": "assistant", "content": "x"}]}, 400, "the user speaks"),
         ({"messages": [{"role": "user", "content": [IMAGE]}]}, 422, "image"),
-        ({"messages": [{"role": "user", "content": [{**RESULT, "content": [IMAGE]}]}]}, 422, "image"),
+        (
+            {"messages": [{"role": "user", "content": [{**RESULT, "content": [IMAGE]}]}]},
+            422,
+            "image",
+        ),
         ({"messages": [{"role": "user", "content": [RESULT]}]}, 400, "t9"),
         ({"messages": [{"role": "user", "content": [USE]}]}, 400, "tool_use"),
         ({"messages": [{"role": "assistant", "content": [RESULT]}]}, 400, "tool_result"),

@@ -12,9 +12,9 @@ pytest.importorskip("starlette")
 anthropic: Any = pytest.importorskip("anthropic")
 httpx2: Any = pytest.importorskip("httpx2")
 
-from character_service import CharacterService, ended, failed, said
 from starlette.applications import Starlette
 
+from character_service import CharacterService, ended, failed, said
 from slipstream.errors import OverloadedError
 from slipstream.server.anthropic import routes
 

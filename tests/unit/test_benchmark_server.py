@@ -101,9 +101,7 @@ def test_the_settings_of_llama_server() -> None:
     assert words[words.index("-c") + 1] == "4000"
     assert words[words.index("-np") + 1] == "4"
     with pytest.raises(ValueError, match="draft model"):
-        command(
-            "p", chosen, model="m", threads=2, context=9, drafting=drafting("llama", "draft 7")
-        )
+        command("p", chosen, model="m", threads=2, context=9, drafting=drafting("llama", "draft 7"))
     tried = {"a": {"failed": None, "tok_s": 2.0}, "b": {"failed": "x", "tok_s": 9.0}}
     assert best(tried) == "a"
     assert best({"b": tried["b"]}) is None

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from scripted_service import FIM_TEXTS, SEED, ScriptedService, Script, Step, ask, stream_of
+from scripted_service import FIM_TEXTS, SEED, Script, ScriptedService, Step, ask, stream_of
 from slipstream.options import SamplingOptions
 from slipstream.server import llama_completion
 from slipstream.server.line_limits import LineLimits
@@ -117,7 +117,11 @@ def test_several_prompts_and_choices() -> None:
     service = ScriptedService()
     replies = post(service, prompt=["a", [5, 6], "b"], n_cmpl=2).json()
     assert [reply["index"] for reply in replies] == [0, 1, 2, 3, 4, 5]
-    assert [reply["prompt"] for reply in replies][::2] == ["a", service.tokenizer.decode([5, 6]), "b"]
+    assert [reply["prompt"] for reply in replies][::2] == [
+        "a",
+        service.tokenizer.decode([5, 6]),
+        "b",
+    ]
     assert all(reply["content"] == "Hello" for reply in replies)
     assert [order.choices for order in service.orders] == [2, 2, 2]
 
@@ -505,7 +509,12 @@ def test_far_text_goes_first() -> None:
     prefix, suffix = "p" * 500, "s" * 500
     extra = [{"text": "z" * 500}]
     post(
-        service, "/infill", input_prefix=prefix, input_suffix=suffix, input_extra=extra, n_predict=20
+        service,
+        "/infill",
+        input_prefix=prefix,
+        input_suffix=suffix,
+        input_extra=extra,
+        n_predict=20,
     )
     prompt = list(service.orders[0].prompt)
     assert len(prompt) == service.context - 20

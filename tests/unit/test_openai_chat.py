@@ -311,9 +311,7 @@ def test_a_control_token_that_begins_a_call_is_seen() -> None:
     assert mark is not None
     text = '{"name": "add", "parameters": {"a": 1}}'
     first = WireEvent(1, (WireToken(mark, "", False),), "")
-    service = ScriptedService(
-        [first, *said(text)], template=LLAMA_TEMPLATE, tokenizer=tokenizer
-    )
+    service = ScriptedService([first, *said(text)], template=LLAMA_TEMPLATE, tokenizer=tokenizer)
     (choice,) = answered(service, tools=[ADD])["choices"]
     assert choice["message"]["tool_calls"][0]["function"]["arguments"] == '{"a": 1}'
 
@@ -355,7 +353,9 @@ def test_logprobs_of_every_token_but_the_end() -> None:
 def test_drafted_text_is_shown_where_it_is_wanted() -> None:
     script = said("abc", "def", drafted=2)
     *chunks, _ = streamed(ScriptedService(script), show_drafts=True)
-    tokens = [token for chunk in chunks for token in chunk.get("slipstream", {"tokens": []})["tokens"]]
+    tokens = [
+        token for chunk in chunks for token in chunk.get("slipstream", {"tokens": []})["tokens"]
+    ]
     assert tokens == [["a", False], ["b", True], ["c", True], ["d", False], ["e", True], ["f", True],
                       ["", False]]  # fmt: skip
     reply = answered(ScriptedService(script), show_drafts=True)

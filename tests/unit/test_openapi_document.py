@@ -11,11 +11,11 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from json_schemas import Mismatch, check, resolve
-from character_service import CharacterService
 from starlette.routing import Route, Router
 from starlette.testclient import TestClient
 
+from character_service import CharacterService
+from json_schemas import Mismatch, check, resolve
 from slipstream.options import SamplingOptions
 from slipstream.server import app, health
 from slipstream.server.bodies import ANY, fill
@@ -182,5 +182,3 @@ def test_open_paths_need_no_key(made: dict[str, Any]) -> None:
     assert found == {"/", "/page/page.css", "/page/page.js", "/health", "/v1/health"}
     for path in found:
         assert "401" not in made["paths"][path]["get"]["responses"]
-
-

@@ -47,9 +47,7 @@ def reused(cache: PrefixCache, tokens: Sequence[int], session: str = "a") -> int
     return count
 
 
-def cached(
-    entries: int = 4, pages: int | None = None, graph: Graph = NO_WINDOW
-) -> PrefixCache:
+def cached(entries: int = 4, pages: int | None = None, graph: Graph = NO_WINDOW) -> PrefixCache:
     return PrefixCache(AttentionMemory(graph, 512, 2), entries, pages)
 
 

@@ -140,9 +140,7 @@ class PrefixMachine(RuleBasedStateMachine):
             return
         for runner in self.runners:
             if runner.handle >= 0:
-                self.cache.keep(
-                    runner.session, runner.tokens[: runner.committed], runner.handle
-                )
+                self.cache.keep(runner.session, runner.tokens[: runner.committed], runner.handle)
         self.cache.forget()
         assert self.memory.bytes() == 0
         assert not any(group.references.any() for group in self.memory.groups)

@@ -75,9 +75,7 @@ def test_the_nearer_deadline_counts(asked: float | None, given: float) -> None:
 
 def test_what_a_request_says_of_speculation_stays() -> None:
     own = Speculation(methods=("ngram-simple",))
-    changed, effect = Profile.parse(TEXT).applied(
-        order(500, workload="code_edit", speculation=own)
-    )
+    changed, effect = Profile.parse(TEXT).applied(order(500, workload="code_edit", speculation=own))
     assert changed.speculation == own
     assert changed.sampling.max_tokens == 50
     assert effect.workload == "code_edit"

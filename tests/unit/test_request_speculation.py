@@ -223,9 +223,7 @@ def test_nodes_that_are_unlikely_are_not_verified() -> None:
     assert stated_nothing.statistics.drafted > 10
 
 
-TREE = Draft(
-    (1, 2, 3, 4, 5, 6), (-1, -1, 0, 1, 2, -1), ("a",) * 6, (0.9, 0.2, 0.6, 0.9, 0.1, 0.5)
-)
+TREE = Draft((1, 2, 3, 4, 5, 6), (-1, -1, 0, 1, 2, -1), ("a",) * 6, (0.9, 0.2, 0.6, 0.9, 0.1, 0.5))
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from slipstream.server.wire import (
     WireEvent,
 )
 
+
 class Watched:
     def __init__(self) -> None:
         self.told: list[Slot | Load] = []

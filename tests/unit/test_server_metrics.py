@@ -156,10 +156,24 @@ def test_nothing_counts_before_a_token_is_out() -> None:
     ("last", "reason"),
     [
         (event(1, 1, finish_reason="length", summary={}), "length"),
-        (event(1, 0, finish_reason="error", error=WireError(
-            kind="DeadlineError", expected="a", found="b", remedy="c")), "deadline"),
-        (event(1, 0, finish_reason="error", error=WireError(
-            kind="BackendError", expected="a", found="b", remedy="c")), "error"),
+        (
+            event(
+                1,
+                0,
+                finish_reason="error",
+                error=WireError(kind="DeadlineError", expected="a", found="b", remedy="c"),
+            ),
+            "deadline",
+        ),
+        (
+            event(
+                1,
+                0,
+                finish_reason="error",
+                error=WireError(kind="BackendError", expected="a", found="b", remedy="c"),
+            ),
+            "error",
+        ),
     ],
 )
 def test_why_a_request_ended(last: WireEvent, reason: str) -> None:

@@ -118,9 +118,7 @@ def test_counts_of_steps_add_up(talk: Talk) -> None:
         summary["emitted"] + summary["discarded"]
     )
     times = summary["times"]
-    assert set(times) == {
-        *("queue_s", "prompt_s", "draft_s", "verify_s", "sample_s", "commit_s")
-    }
+    assert set(times) == {*("queue_s", "prompt_s", "draft_s", "verify_s", "sample_s", "commit_s")}
     assert all(value >= 0 for value in times.values())
     assert times["verify_s"] > 0
     assert summary["observed"]
@@ -213,9 +211,7 @@ def test_cancelling_while_a_grammar_is_compiled(talk: Talk) -> None:
 def test_questions(talk: Talk) -> None:
     chosen = Speculation(methods=("ngram-mod", "suffix"))
     for session in ("mine", "theirs"):
-        talk.until(
-            talk.submit(PROMPT * 20, session=session, speculation=chosen, max_tokens=20)
-        )
+        talk.until(talk.submit(PROMPT * 20, session=session, speculation=chosen, max_tokens=20))
     assert sum(talk.ask("observed").value.values()) > 0
     kept = talk.ask("remembered", "mine").value["drafters"]
     assert {scope for scopes in kept.values() for scope in scopes} == {"session mine"}

@@ -163,15 +163,13 @@ TEXTS = st.lists(PIECES, max_size=12).map("".join) | st.sampled_from(
 @pytest.mark.parametrize("make", [qwen, llama])
 @given(text=TEXTS, cuts=st.lists(st.integers(0, 400), max_size=12))
 @example(text="  <tool_  <tool_call>", cuts=[3, 9])
-def test_pieces_change_nothing(
-    make: Callable[[], ToolStream], text: str, cuts: list[int]
-) -> None:
+def test_pieces_change_nothing(make: Callable[[], ToolStream], text: str, cuts: list[int]) -> None:
     places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
     pieces = [text[a:b] for a, b in zip(places, places[1:], strict=False)]
     assert split(make(), pieces) == split(make(), [text]) == split(make(), list(text))
 
 
-@given(st.text("ab<>{}\" \n", max_size=40))
+@given(st.text('ab<>{}" \n', max_size=40))
 def test_what_holds_no_call_is_left_as_it_is(text: str) -> None:
     assert split(qwen(), [text]) == Split(text)
     assert split(llama(), [text]) == Split(text)

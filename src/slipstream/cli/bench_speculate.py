@@ -62,9 +62,7 @@ def execute(arguments: argparse.Namespace) -> int:
     model_options = options(ModelOptions, arguments)
     compared = conditions(arguments)
     plan, page = _Plan(arguments), page_path(arguments.plot)
-    model = open_model(
-        model_options, quiet=arguments.json, trace=arguments.trace, prefix_cache=0
-    )
+    model = open_model(model_options, quiet=arguments.json, trace=arguments.trace, prefix_cache=0)
     groups = plan.read()
     warm_up(model, next(iter(groups.values()))[0])
     with progress_bar("outputs") as progress:

@@ -157,7 +157,10 @@ _REFUSED_VALUES: Final[Mapping[tuple[str, ...], str]] = {
     ("--chat-template",): "The model's own template is used.",
     ("--chat-template-file",): "The model's own template is used.",
     ("--samplers",): "The order is penalties, top-k, top-p, min-p, temperature.",
-    ("--sampler-seq", "--sampling-seq"): "The order is penalties, top-k, top-p, min-p, temperature.",
+    (
+        "--sampler-seq",
+        "--sampling-seq",
+    ): "The order is penalties, top-k, top-p, min-p, temperature.",
     ("-hf", "-hfr", "--hf-repo"): "`slipstream pull owner/repo:file`, then name what it prints.",
     ("-hfd", "-hfrd", "--spec-draft-hf", "--hf-repo-draft"): (
         "`slipstream pull owner/repo:file`, then `--draft-model` with what it prints."

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from slipstream.server.auth import Keys
     from slipstream.server.engine_process import EngineProcess
-    from slipstream.server.plan import Plan
     from slipstream.server.lifecycle import Serving
+    from slipstream.server.plan import Plan
     from slipstream.server.service import Meter, Rules
     from slipstream.server.wire import Ready
 
@@ -50,8 +50,8 @@ def execute(arguments: argparse.Namespace) -> int:
     from slipstream.cli.statistics import warn_of_pretence
     from slipstream.server.auth import require_safe_address
     from slipstream.server.engine_process import EngineProcess
-    from slipstream.server.plan import Plan
     from slipstream.server.lifecycle import listening
+    from slipstream.server.plan import Plan
 
     if find_spec(_ALIASES) is not None:
         for line in import_module(_ALIASES).settle(arguments, DEFAULTS):

@@ -230,9 +230,7 @@ def _options(record: EngineRecord) -> tuple[object, ...]:
     return record.drafters, record.verifier, repr(record.options)
 
 
-def _name(
-    names: Mapping[tuple[object, ...], str], record: EngineRecord, drafters: Drafters
-) -> str:
+def _name(names: Mapping[tuple[object, ...], str], record: EngineRecord, drafters: Drafters) -> str:
     """Of the condition of a request with these drafters of an engine."""
     name = names[_options(record)]
     return name if drafters == record.drafters else f"{','.join(drafters) or 'none'} in {name}"

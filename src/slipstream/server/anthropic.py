@@ -60,9 +60,7 @@ def routes(service: Service) -> list[Route]:
     messages = Messages(service)
     return [
         Route(PATH, answering(messages.answer, anthropic_error), methods=["POST"]),
-        Route(
-            f"{PATH}/count_tokens", answering(messages.count, anthropic_error), methods=["POST"]
-        ),
+        Route(f"{PATH}/count_tokens", answering(messages.count, anthropic_error), methods=["POST"]),
     ]
 
 
@@ -134,9 +132,7 @@ class Messages:
     async def _rendered(
         self, messages: Sequence[Mapping[str, Any]], use: ToolUse | None
     ) -> list[int]:
-        return await self._service.chat_ids(
-            messages, tools=None if use is None else use.offered
-        )
+        return await self._service.chat_ids(messages, tools=None if use is None else use.offered)
 
     async def _opening(self, text: str) -> list[int]:
         return await self._service.prompt_ids(text, add_special=False) if text else []
@@ -158,9 +154,7 @@ class Messages:
             json_schema=_schema(body) if grammar is None else None,
         )
 
-    async def _streamed(
-        self, generation: Generation, frame: Frame, arrived_s: float
-    ) -> Response:
+    async def _streamed(self, generation: Generation, frame: Frame, arrived_s: float) -> Response:
         """An error before the first event has its own status; later ones end the stream."""
         paced = pinging(generation.events(), self._ping_s)
         try:

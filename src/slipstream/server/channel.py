@@ -7,7 +7,7 @@ import select
 import socket
 from typing import Any, Final
 
-from slipstream.server.wire import FromWorker, Framing, ToWorker, framed
+from slipstream.server.wire import Framing, FromWorker, ToWorker, framed
 
 READ_BYTES: Final = 1 << 18
 SOCKET_BYTES: Final = 1 << 20

@@ -95,9 +95,7 @@ class ChatStream:
         deltas = [self._parts[choice].delta(part) for part in parts] or [{"content": ""}]
         logprobs = None
         if self._body.logprobs:
-            tokens = text_tokens(
-                event.tokens, event.finish_reason, event.stop, self._tokenizer
-            )
+            tokens = text_tokens(event.tokens, event.finish_reason, event.stop, self._tokenizer)
             logprobs = chat_logprobs(tokens, self._tokenizer)
         about: dict[str, Any] = {}
         if self._body.show_drafts:

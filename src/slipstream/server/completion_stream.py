@@ -45,8 +45,7 @@ class CompletionStream:
         self._echoes = list(echoes)
         self._offsets = [0] * len(echoes)
         self.timings_by_prompt = [
-            [new_timing(generation, arrived_s) for _ in range(body.n)]
-            for generation in generations
+            [new_timing(generation, arrived_s) for _ in range(body.n)] for generation in generations
         ]
         self._head = {**frame.head, "usage": None} if body.include_usage else frame.head
         self._plain = not (body.show_drafts or body.timings_per_token) and body.logprobs is None

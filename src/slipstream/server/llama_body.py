@@ -211,7 +211,7 @@ def _biased(token: Any, tokenizer: Tokenizer) -> list[int]:
 
 def _no_bias(found: Any) -> RequestError:
     return RequestError(
-        f"`logit_bias` to be at most {MOST_BIASES} pairs such as [15043, 1.5] or [\"text\", false]",
+        f'`logit_bias` to be at most {MOST_BIASES} pairs such as [15043, 1.5] or ["text", false]',
         shown(found),
         "An object of token ids and numbers does too.",
     )
@@ -235,7 +235,7 @@ def _settle_grammar(given: dict[str, Any]) -> None:
         del given["grammar"]
     elif isinstance(grammar, str) and _GBNF.search(grammar):
         raise RequestError(
-            "`grammar` in llguidance's variant of Lark (`start: \"yes\" | \"no\"`)",
+            '`grammar` in llguidance\'s variant of Lark (`start: "yes" | "no"`)',
             "llama.cpp's GBNF (`root ::= ..`)",
             "Translate it, or use `json_schema` or `regex`.",
         )

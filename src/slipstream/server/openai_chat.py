@@ -112,7 +112,6 @@ def _logprobs(body: ChatBody) -> int | None:
     return (body.top_logprobs or 0) if body.logprobs else None
 
 
-
 class ChatReply:
     """What one generation is told as.
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from slipstream.options import SamplingOptions, describe
-from slipstream.server.bodies import ANY, Neutral
+from slipstream.server.bodies import ANY
 from slipstream.server.openapi_operations import OPERATIONS, Operation, Value
 from slipstream.server.openapi_replies import AnthropicErrorReply, ErrorReply
 
@@ -66,9 +66,7 @@ def document(served: Sequence[Route], operations: Operations, release: str) -> V
         operations: (method, path) -> its description.
         release: version of the program.
     """
-    found = {
-        place: operations.get(place, Operation(place[1], "other")) for place in listed(served)
-    }
+    found = {place: operations.get(place, Operation(place[1], "other")) for place in listed(served)}
     kinds = _kinds(found.values())
     schemas, components = msgspec.json.schema_components(kinds, ref_template=SCHEMAS)
     references = dict(zip(map(_key, kinds), schemas, strict=True))

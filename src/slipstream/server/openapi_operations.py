@@ -224,9 +224,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("GET", "/v1/health"): _HEALTH,
     ("GET", "/openapi.json"): Operation("This document", "Server"),
     ("GET", "/"): _PAGE,
-    ("GET", "/page/page.css"): Operation(
-        "Its style", "Server", media="text/css", is_open=True
-    ),
+    ("GET", "/page/page.css"): Operation("Its style", "Server", media="text/css", is_open=True),
     ("GET", "/page/page.js"): Operation(
         "Its script", "Server", media="text/javascript", is_open=True
     ),

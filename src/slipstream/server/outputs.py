@@ -76,9 +76,7 @@ async def collected(generation: Generation, arrived_s: float) -> list[Output]:
     return outputs
 
 
-async def all_collected(
-    generations: Sequence[Generation], arrived_s: float
-) -> list[list[Output]]:
+async def all_collected(generations: Sequence[Generation], arrived_s: float) -> list[list[Output]]:
     """As ``collected``, of several generations that run at the same time."""
     tasks = [asyncio.ensure_future(collected(one, arrived_s)) for one in generations]
     try:

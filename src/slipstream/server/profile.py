@@ -35,9 +35,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     ``speculative`` object. A request that has one is not touched by them; the limits hold for all.
     """
 
-    type: Annotated[
-        tuple[MethodName, ...], option("drafting methods, or none", min_length=1)
-    ] = ("none",)
+    type: Annotated[tuple[MethodName, ...], option("drafting methods, or none", min_length=1)] = (
+        "none",
+    )
     n_max: (
         Annotated[
             int, option("most draft tokens on a path; unset = the method's own", ge=0, le=1024)

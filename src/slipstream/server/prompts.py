@@ -75,9 +75,7 @@ class Prompts:
             TokenizerError: it cannot be encoded.
         """
         self._require_length(len(text))
-        encode = partial(
-            self._tokenizer.encode, text, add_special=add_special, parse_special=True
-        )
+        encode = partial(self._tokenizer.encode, text, add_special=add_special, parse_special=True)
         return encode() if len(text) <= QUICK_CHARACTERS else await self._beside(encode)
 
     async def of_chat(
@@ -139,4 +137,3 @@ class Prompts:
 
     async def _beside(self, work: Callable[[], list[int]]) -> list[int]:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
-

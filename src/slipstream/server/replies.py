@@ -53,9 +53,7 @@ _CODES: Final = {
 encode_json = msgspec.json.Encoder().encode
 
 
-def json_reply(
-    value: Any, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
+def json_reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A value as JSON."""
     return Response(encode_json(value), status, headers, media_type=_JSON)
 
@@ -246,4 +244,3 @@ class _EventStream(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:  # here, for the caller may be cancelled again and again
             await close(self._chunks)
-

@@ -15,9 +15,7 @@ from slipstream.server.wire import Speculation
 
 LONGEST_PATH: Final = 1024
 _SERVERS_OWN: Final = frozenset(
-    name
-    for option in describe(SpeculationOptions)
-    for name in (option.name, *option.aliases)
+    name for option in describe(SpeculationOptions) for name in (option.name, *option.aliases)
 )
 
 
@@ -40,9 +38,7 @@ class SpeculativeBody(msgspec.Struct, frozen=True, kw_only=True):
     scope: DraftScope | None = None
 
 
-def speculation_of(
-    value: Any, offered: Mapping[str, Mapping[str, Any]]
-) -> Speculation | None:
+def speculation_of(value: Any, offered: Mapping[str, Mapping[str, Any]]) -> Speculation | None:
     """What a request's ``speculative`` asks for; None where it says nothing.
 
     Args:
@@ -57,7 +53,7 @@ def speculation_of(
         return None
     if not isinstance(value, dict):
         raise RequestError(
-            "`speculative` to be an object", shown(value), "Send {\"type\": \"suffix\"}, say."
+            "`speculative` to be an object", shown(value), 'Send {"type": "suffix"}, say.'
         )
     body = _filled(value)
     if body.n_max is not None and 0 < body.n_max < body.n_min:
@@ -95,9 +91,7 @@ def _filled(value: dict[str, Any]) -> SpeculativeBody:
         ) from None
 
 
-def _methods(
-    given: str | list[str], offered: Mapping[str, Mapping[str, Any]]
-) -> tuple[str, ...]:
+def _methods(given: str | list[str], offered: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
     listed = given.split(",") if isinstance(given, str) else given
     names = list(dict.fromkeys(name.strip() for name in listed))
     if not names or (len(names) > 1 and "none" in names):

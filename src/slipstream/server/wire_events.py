@@ -46,9 +46,7 @@ def wire_event(
     )
 
 
-def summary(
-    statistics: Statistics, queue_s: float, observed: Mapping[str, int]
-) -> dict[str, Any]:
+def summary(statistics: Statistics, queue_s: float, observed: Mapping[str, int]) -> dict[str, Any]:
     """``WireEvent.summary``; ``by_method`` has each drafter's nodes that were verified, accepted.
 
     Of the times, ``prompt_s`` lasts from the place to the first token; the others are sums over
@@ -83,6 +81,4 @@ def _by_method(statistics: Statistics) -> dict[str, dict[str, int]]:
     for made in statistics.rounds:
         drafted.update(made.drafted_by)
         accepted.update(made.accepted_by)
-    return {
-        name: {"drafted": count, "accepted": accepted[name]} for name, count in drafted.items()
-    }
+    return {name: {"drafted": count, "accepted": accepted[name]} for name, count in drafted.items()}

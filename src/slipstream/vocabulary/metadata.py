@@ -169,9 +169,7 @@ def _end_ids(
     return frozenset(found if eos is None else found | {eos})
 
 
-def _fim_ids(
-    metadata: Mapping[str, object], ids: Mapping[str, int], size: int
-) -> dict[str, int]:
+def _fim_ids(metadata: Mapping[str, object], ids: Mapping[str, int], size: int) -> dict[str, int]:
     """Ids that the file names come before those known by their texts."""
     found: dict[str, int] = {}
     for role, texts in FIM_TEXTS.items():
