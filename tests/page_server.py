@@ -22,6 +22,8 @@ from slipstream.server.page import routes
 
 ATTACK = "<img src=x onerror=\"document.title='broken in'\"><script>document.title='in'</script>"
 
+CODE = ["Look:\n``", "`python\nx = 1\n", "``", "`\nThat ", "was `code`."]
+
 # Steps of the reply: each token's text and whether it was drafted; draft tokens verified so far.
 STEPS: list[tuple[list[tuple[str, bool]], int]] = [
     ([("One", False)], 0),
@@ -87,6 +89,8 @@ class FakeServer:
         steps = STEPS
         if asked == "attack":
             steps = [([(ATTACK, False), (ATTACK, True)], 1)]
+        elif asked == "code":
+            steps = [([(text, i % 2 == 0)], i) for i, text in enumerate(CODE)]
         elif asked == "endless":
             steps = [([("on and on ", False)], 0)] * 10_000
         elif asked == "long":

@@ -152,6 +152,33 @@ def test_what_a_model_writes_is_never_markup(page: Page) -> None:
     )
 
 
+def test_code_is_set_apart_as_text(page: Page) -> None:
+    ask(page, "code")
+    blocks = "[...document.querySelectorAll('article.assistant :is(p, pre)')]"
+    assert page.evaluate(f"{blocks}.map((block) => [block.tagName, block.textContent])") == [
+        ["P", "Look:\n"],
+        ["PRE", "```python\nx = 1\n```\n"],
+        ["P", "That was `code`."],
+    ]
+    tinted = "[...document.querySelectorAll('article .drafted')].map((part) => part.textContent)"
+    assert page.evaluate(tinted) == ["Look:\n", "``", "``", "was `code`."]
+
+
+def test_a_tint_is_more_than_a_colour_and_explained(page: Page) -> None:
+    ask(page, "count")
+    width = f"getComputedStyle({REPLY}.querySelector('.drafted')).borderBottomWidth"
+    assert page.evaluate(width) == "2px"
+    legend = "document.querySelector('.under .drafted').parentElement.textContent"
+    assert page.evaluate(legend) == "tinted = accepted draft tokens"
+
+
+def test_a_narrow_page_shows_the_speed_beside_the_reply(page: Page) -> None:
+    page.size(390, 844)
+    ask(page, "count")
+    assert text_of(page, "brief") == "41.5 tokens/s, 57 % accepted"
+    assert page.evaluate("document.getElementById('brief').checkVisibility()") is True
+
+
 def test_settings_are_sent(page: Page, server: FakeServer) -> None:
     fill(page, "temperature", "0.7")
     fill(page, "seed", "11")
@@ -198,7 +225,7 @@ def test_shift_enter_breaks_the_line(page: Page, server: FakeServer) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "problem"),
-    [("refuse", "expected less; found more."), ("break", "the engine ended")],
+    [("refuse", "Expected less; found more."), ("break", "The engine ended")],
 )
 def test_a_failure_is_told(page: Page, asked: str, problem: str) -> None:
     ask(page, asked, "document.getElementById('problem').textContent !== ''")
@@ -214,10 +241,22 @@ def test_a_refused_message_can_be_mended(page: Page, server: FakeServer) -> None
     assert server.bodies[1]["messages"] == [{"role": "user", "content": "count"}]
 
 
+def test_a_server_that_ended_is_told(browser: Browser, server: FakeServer) -> None:
+    with served(server.application()) as address:
+        page = browser.open(address)
+        page.wait_for("document.getElementById('model').textContent.includes('tiny')")
+    ask(page, "count", "document.getElementById('problem').textContent !== ''")
+    assert text_of(page, "problem") == "The server cannot be reached. It may have ended."
+    assert text_of(page, "status") == "Reply failed. Your message is in the field again."
+    assert page.evaluate("document.getElementById('message').value") == "count"
+    page.call("Page.close")
+
+
 def test_a_new_chat_forgets(page: Page, server: FakeServer) -> None:
     ask(page, "count")
     page.evaluate("document.getElementById('new-chat').click()")
     assert page.evaluate("document.querySelectorAll('article').length") == 0
+    assert page.evaluate("document.getElementById('empty').hidden") is False
     assert page.evaluate("document.activeElement.id") == "message"
     ask(page, "count")
     assert len(server.bodies[1]["messages"]) == 1
@@ -275,7 +314,8 @@ def test_a_key_is_asked_for_and_used(browser: Browser, server: FakeServer, addre
         page.press("Enter")
         if found:
             page.wait_for(f"document.getElementById('problem').textContent.includes('{found}')")
-    page.wait_for("document.getElementById('model').textContent.includes('tiny')")
+    page.wait_for("document.getElementById('key-row').hidden")
+    assert page.evaluate("document.activeElement.id") == "message"
     ask(page, "count")
     stored = "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])"
     assert server.key not in page.evaluate(stored)
@@ -319,7 +359,15 @@ def test_nothing_overflows(page: Page, width: int) -> None:
 def test_text_stands_out(page: Page, scheme: str) -> None:
     page.colours(scheme)
     ask(page, "count")
-    for selector in ("article.assistant .drafted", ".quiet", "#send", "dd", "label", "article p"):
+    for selector in (
+        "article.assistant .drafted",
+        ".under .drafted",
+        ".quiet",
+        "#send",
+        "dd",
+        "label",
+        "article p",
+    ):
         ratio = page.evaluate(f"({CONTRAST})(document.querySelector('{selector}'))")
         assert ratio >= 4.5, selector
 

@@ -21,6 +21,7 @@ from slipstream.server import app, health
 from slipstream.server.bodies import ANY, fill
 from slipstream.server.openapi_document import document, listed
 from slipstream.server.openapi_operations import OPERATIONS
+from slipstream.server.page import FILES
 
 WITH_BODY = {place: o for place, o in OPERATIONS.items() if o.body is not None}
 WITH_REPLY = {place: o for place, o in OPERATIONS.items() if o.reply is not None}
@@ -179,6 +180,6 @@ def test_errors_have_the_shape_of_their_protocol(made: dict[str, Any]) -> None:
 
 def test_open_paths_need_no_key(made: dict[str, Any]) -> None:
     found = {path for (_, path), entry in operations_of(made) if entry.get("security") == []}
-    assert found == {"/", "/page/page.css", "/page/page.js", "/health", "/v1/health"}
+    assert found == {*FILES, "/health", "/v1/health"}
     for path in found:
         assert "401" not in made["paths"][path]["get"]["responses"]

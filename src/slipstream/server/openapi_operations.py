@@ -149,6 +149,7 @@ _MESSAGES: Final = Operation(
     errors=(*WRONG, *FAILED),
 )
 _PAGE: Final = Operation("The built-in page", "Server", media="text/html", is_open=True)
+_SCRIPT: Final = Operation("A script of it", "Server", media="text/javascript", is_open=True)
 
 OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("POST", "/v1/chat/completions"): _CHAT,
@@ -225,7 +226,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("GET", "/openapi.json"): Operation("This document", "Server"),
     ("GET", "/"): _PAGE,
     ("GET", "/page/page.css"): Operation("Its style", "Server", media="text/css", is_open=True),
-    ("GET", "/page/page.js"): Operation(
-        "Its script", "Server", media="text/javascript", is_open=True
-    ),
+    ("GET", "/page/page.js"): _SCRIPT,
+    ("GET", "/page/figures.js"): _SCRIPT,
+    ("GET", "/page/transcript.js"): _SCRIPT,
 }

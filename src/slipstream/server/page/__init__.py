@@ -1,4 +1,4 @@
-"""The built-in chat page: three files of the package, served under a strict policy.
+"""The built-in chat page: files of the package, served under a strict policy.
 
 The page uses the same endpoints as any other client and loads nothing from elsewhere.
 """
@@ -17,6 +17,8 @@ FILES: Final = {
     "/": ("index.html", "text/html"),
     "/page/page.css": ("page.css", "text/css"),
     "/page/page.js": ("page.js", "text/javascript"),
+    "/page/figures.js": ("figures.js", "text/javascript"),
+    "/page/transcript.js": ("transcript.js", "text/javascript"),
 }
 
 # Nothing of elsewhere and nothing inline; no text can become markup, whatever a model writes.

@@ -1,10 +1,7 @@
-"use strict";
-
 // Everything a model or the server says is put in as text nodes; nothing here parses HTML.
 
-const byId = (id) => document.getElementById(id);
-const SVG = "http://www.w3.org/2000/svg";
-const MOST_BARS = 16;
+import { Acceptance, byId, clearFigures, say, showChart, showEffect, showFigures } from "./figures.js";
+import { Transcript } from "./transcript.js";
 
 const conversation = [];
 let running = null; // the AbortController of the reply that is being written
@@ -13,14 +10,6 @@ let key = ""; // held here alone
 function headers() {
   const all = { "Content-Type": "application/json" };
   return key ? { ...all, Authorization: `Bearer ${key}` } : all;
-}
-
-function say(id, text) {
-  byId(id).textContent = text;
-}
-
-function percent(part) {
-  return `${Math.round(100 * part)} %`;
 }
 
 // ---- what the server offers
@@ -69,10 +58,11 @@ async function askServer() {
     if (!response.ok) throw new Error(await problemOf(response));
     showProps(await response.json());
     say("problem", "");
-    byId("key-row").hidden = key === "";
+    if (!byId("key-row").hidden) byId("message").focus();
+    byId("key-row").hidden = true;
   } catch (error) {
     say("model", "no answer from the server");
-    say("problem", error.message);
+    showProblem(error);
   }
 }
 
@@ -80,162 +70,24 @@ function askForKey() {
   byId("key-row").hidden = false;
   say("model", "this server wants an API key");
   say("problem", key ? "The server does not know this API key." : "Enter an API key.");
-  byId("key").focus();
+  byId("key").setAttribute("aria-invalid", String(key !== ""));
+  byId("key").select();
 }
 
 async function problemOf(response) {
+  const status = `The server answered with status ${response.status}.`;
   try {
     const body = await response.json();
-    return body.error?.message ?? body.error ?? `HTTP ${response.status}`;
+    return body.error?.message ?? body.error ?? status;
   } catch {
-    return `HTTP ${response.status}`;
+    return status;
   }
 }
 
-// ---- one reply
-
-class Transcript {
-  constructor(role, title) {
-    byId("empty")?.remove();
-    this.article = document.createElement("article");
-    this.article.className = role;
-    const heading = document.createElement("h2");
-    heading.textContent = title;
-    this.body = document.createElement("p");
-    this.article.append(heading, this.body);
-    byId("transcript").append(this.article);
-    this.text = "";
-    this.waiting = [];
-    this.run = null;
-    this.frame = 0;
-    this.follow();
-  }
-
-  follow() {
-    this.article.scrollIntoView({ block: "end" });
-  }
-
-  // Whether the reader looks at the end; who scrolled back to read is left there.
-  atEnd() {
-    const seen = Math.min(innerHeight, byId("transcript").getBoundingClientRect().bottom);
-    return this.article.getBoundingClientRect().bottom <= seen + 48;
-  }
-
-  // Text is drawn once per frame, however many tokens come.
-  add(text, drafted) {
-    if (text === "") return;
-    this.text += text;
-    this.waiting.push([text, drafted]);
-    this.frame ||= requestAnimationFrame(() => this.draw());
-  }
-
-  draw() {
-    cancelAnimationFrame(this.frame);
-    this.frame = 0;
-    const atEnd = this.atEnd();
-    for (const [text, drafted] of this.waiting.splice(0)) {
-      const name = drafted ? "drafted" : "";
-      if (this.run === null || this.run.className !== name) {
-        this.run = document.createElement("span");
-        this.run.className = name;
-        this.body.append(this.run);
-      }
-      this.run.append(text);
-    }
-    this.run?.normalize();
-    if (atEnd) this.follow();
-  }
-}
-
-// Drafts that reached a position and were accepted there, from what every step adds.
-class Acceptance {
-  constructor() {
-    this.reached = [];
-    this.accepted = [];
-    this.drafted = 0;
-  }
-
-  step(draftedSoFar, accepted) {
-    const drafted = draftedSoFar - this.drafted;
-    this.drafted = draftedSoFar;
-    for (let i = 0; i < Math.min(drafted, accepted + 1); i += 1) {
-      this.reached[i] = (this.reached[i] ?? 0) + 1;
-      this.accepted[i] = (this.accepted[i] ?? 0) + (i < accepted ? 1 : 0);
-    }
-  }
-
-  rates() {
-    return this.reached.map((reached, i) => this.accepted[i] / reached);
-  }
-
-  counts() {
-    return this.reached;
-  }
-}
-
-function shape(name, attributes, text) {
-  const element = document.createElementNS(SVG, name);
-  for (const [attribute, value] of Object.entries(attributes)) {
-    element.setAttribute(attribute, String(value));
-  }
-  if (text !== undefined) element.textContent = text;
-  return element;
-}
-
-function bar(rate, place, width, title) {
-  const group = shape("g", {});
-  const [x, height] = [place * width + width * 0.15, 80 * rate];
-  const box = { x, width: width * 0.7, rx: 2 };
-  group.append(
-    shape("title", {}, title),
-    shape("rect", { ...box, y: 20, height: 80, class: "track" }),
-    shape("rect", { ...box, y: 100 - height, height, class: "bar" }),
-    shape("text", { x: place * width + width / 2, y: 114 }, String(place + 1)),
-  );
-  if (width >= 28) {
-    group.append(shape("text", { x: place * width + width / 2, y: 15 }, percent(rate)));
-  }
-  return group;
-}
-
-function showChart(rates, counts) {
-  const shown = rates.slice(0, MOST_BARS);
-  const width = 320 / Math.max(shown.length, 6);
-  const titles = shown.map((rate, i) => {
-    const of = counts[i] === undefined ? "" : ` of ${counts[i]}`;
-    return `${i + 1}: ${percent(rate)}${of}`;
-  });
-  byId("chart").replaceChildren(...shown.map((rate, i) => bar(rate, i, width, titles[i])));
-  const more = rates.length > shown.length ? ", .." : "";
-  say("chart-text", titles.length ? `${titles.join(", ")}${more}` : "No drafts yet.");
-}
-
-function showFigures(timings, tokens) {
-  const drafted = timings.draft_n ?? 0;
-  const accepted = timings.draft_n_accepted ?? 0;
-  const speed = timings.predicted_per_second;
-  const passes = timings.target_passes;
-  if (typeof speed === "number") say("speed", `${speed.toFixed(1)} tokens/s`);
-  if (typeof timings.prompt_ms === "number") {
-    say("first-token", `${(timings.prompt_ms / 1000).toFixed(2)} s for ${timings.prompt_n} tokens`
-      + (timings.cache_n ? `, ${timings.cache_n} reused` : ""));
-  }
-  say("tokens", passes ? `${tokens} in ${passes} passes` : String(tokens));
-  say("drafts", drafted ? `${accepted} of ${drafted} accepted (${percent(accepted / drafted)})` : "none");
-}
-
-// Who drafts, with the parameters that are not at rest.
-function showEffect(effect) {
-  const { type, ...rest } = effect;
-  const parameters = Object.entries(rest)
-    .filter(([, value]) => value !== null && value !== 0)
-    .map(([name, value]) => `${name} ${value}`);
-  say("in-effect", [type || "none", ...parameters].join(" · "));
-}
-
-function clearFigures() {
-  for (const id of ["in-effect", "speed", "first-token", "tokens", "drafts", "seed-used"]) say(id, "–");
-  showChart([], []);
+function showProblem(error) {
+  const gone = error instanceof TypeError;
+  const text = gone ? "The server cannot be reached. It may have ended." : String(error.message);
+  say("problem", text.charAt(0).toUpperCase() + text.slice(1));
 }
 
 // ---- asking for a reply
@@ -289,6 +141,7 @@ class Reply {
     const choice = chunk.choices?.[0];
     const tokens = own.tokens ?? [[choice?.delta?.content ?? "", false]];
     for (const [text, drafted] of tokens) this.transcript.add(text, drafted);
+    if (this.tokens === 0 && !this.empty) say("status", "Writing …");
     const accepted = tokens.filter(([, drafted]) => drafted).length;
     this.tokens += own.tokens === undefined ? 0 : tokens.length;
     this.accepted += accepted;
@@ -310,7 +163,11 @@ class Reply {
 
   end(note) {
     this.transcript.draw();
-    if (!this.empty) conversation.push({ role: "assistant", content: this.transcript.text });
+    if (this.empty) {
+      say("status", `${note}. Your message is in the field again.`);
+      return;
+    }
+    conversation.push({ role: "assistant", content: this.transcript.text });
     say("status", `${note}: ${this.tokens} tokens, ${this.accepted} of them accepted draft tokens.`);
   }
 }
@@ -333,13 +190,15 @@ async function reply(controller) {
       body: JSON.stringify(wanted()),
       signal: controller.signal,
     });
-    if (response.status === 401) askForKey();
-    if (!response.ok) throw new Error(await problemOf(response));
+    if (!response.ok) {
+      throw Object.assign(new Error(await problemOf(response)), { status: response.status });
+    }
     for await (const chunk of events(response)) answer.take(chunk);
     note = ENDINGS[answer.finish] ?? "Reply finished";
   } catch (error) {
     if (controller.signal.aborted) note = "Reply stopped";
-    else say("problem", error.message);
+    else if (error.status === 401) askForKey();
+    else showProblem(error);
   }
   // a new chat may have begun meanwhile; its transcript is not this reply's
   if (running === controller) answer.end(note);
@@ -374,6 +233,7 @@ function takeBack(text, asked, answer) {
   conversation.pop();
   asked.article.remove();
   answer.transcript.article.remove();
+  if (conversation.length === 0) byId("empty").hidden = false;
   if (byId("message").value === "") byId("message").value = text;
 }
 
@@ -385,7 +245,8 @@ function newChat() {
   stop();
   running = null;
   conversation.length = 0;
-  byId("transcript").replaceChildren();
+  for (const article of document.querySelectorAll("article")) article.remove();
+  byId("empty").hidden = false;
   say("problem", "");
   say("status", "New chat.");
   clearFigures();
