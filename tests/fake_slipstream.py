@@ -56,6 +56,11 @@ class Refused(Exception):
     """A reply that is an error: status, text."""
 
 
+def no_number(name: str) -> None:
+    """NaN and infinities are Python's own."""
+    raise ValueError(name)
+
+
 def words(body: Mapping[str, Any]) -> Iterator[str]:
     asked = body.get("messages") or body.get("prompt")
     key = json.dumps([asked, body.get("seed") if body.get("temperature") else None])
@@ -131,7 +136,7 @@ class Fake:
         if self.fault == "hang_on_escape" and b"\\u" in body:
             return {"hang": True}
         try:
-            value = json.loads(body)
+            value = json.loads(body, parse_constant=no_number)
             assert isinstance(value, dict)
             unknown = sorted(set(value) - KNOWN)
             assert not unknown, f"unknown key {unknown[0]}"

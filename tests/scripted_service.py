@@ -101,13 +101,10 @@ class ScriptedGeneration:
     async def events(self) -> AsyncIterator[tuple[int, WireEvent]]:
         for step in self._script.steps:
             for choice in range(self.order.choices):
-                if self.cancelled.is_set():
-                    yield choice, self._last("cancelled")
-                    continue
                 yield choice, self._event(step, choice)
             await asyncio.sleep(0)
             if self.cancelled.is_set():
-                return
+                break
         if self._script.stuck:
             await self.cancelled.wait()
         for choice in range(self.order.choices):

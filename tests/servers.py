@@ -220,11 +220,15 @@ class RunningServer:
         """A plain HTTP client that asks no proxy."""
         import httpx
 
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        headers = {} if key is None else {"Authorization": f"Bearer {key}".strip()}
         return httpx.Client(base_url=self.url, headers=headers, timeout=timeout_s, trust_env=False)
 
-    def openai(self, key: str = "none") -> openai.OpenAI:
-        """The official client, with every reply checked against its types and nothing retried."""
+    def openai(self, key: str = "none", *, strict: bool = True) -> openai.OpenAI:
+        """The official client, nothing retried.
+
+        Args:
+            strict: every reply is checked against the package's types.
+        """
         import openai
 
         return openai.OpenAI(
@@ -233,7 +237,7 @@ class RunningServer:
             max_retries=0,
             timeout=ANSWER_S,
             http_client=openai.DefaultHttpxClient(trust_env=False),
-            _strict_response_validation=True,
+            _strict_response_validation=strict,
         )
 
     def anthropic(self, key: str = "none") -> anthropic.Anthropic:

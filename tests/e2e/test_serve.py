@@ -93,7 +93,7 @@ def started(command: Command, *arguments: str | Path) -> Iterator[Server]:
     finally:
         if server.process.poll() is None:
             server.process.kill()
-            server.process.communicate(timeout=PATIENCE_S)
+        server.process.communicate(timeout=PATIENCE_S)
 
 
 def comes(true: Callable[[], bool]) -> None:

@@ -160,4 +160,6 @@ def test_the_official_clients_error(client: Any) -> None:
     import anthropic
 
     with pytest.raises(anthropic.BadRequestError, match="temperature"):
-        client.messages.create(model="m", max_tokens=2, messages=HELLO, temperature=1e9)
+        client.messages.create(
+            model="m", max_tokens=2, messages=HELLO, extra_body={"temperature": 1e9}
+        )

@@ -361,12 +361,20 @@ def test_a_call_that_was_cut_off_is_not_to_be_run() -> None:
     assert reply["stop_reason"] == "max_tokens"
 
 
-@pytest.mark.parametrize("arguments", ['{"a": 1e}', '{"a": "\\ud800"}', f'{{"a": {10**30}}}'])
+@pytest.mark.parametrize(
+    "arguments", ['{"a": 1e}', '{"a": "\\ud800"}', '{"a": NaN}', '{"a": 1e999}']
+)
 def test_arguments_that_are_no_json_are_text(arguments: str) -> None:
     call = f'<tool_call>{{"name": "weather", "arguments": {arguments}}}</tool_call>'
     reply = reply_to(CharacterService([said(call), ended()]), tools=[WEATHER])
     assert [block["type"] for block in reply["content"]] == ["text"]
     assert reply["stop_reason"] == "end_turn"
+
+
+def test_large_numbers_of_a_call_stay_exact() -> None:
+    call = f'<tool_call>{{"name": "weather", "arguments": {{"a": {10**30}}}}}</tool_call>'
+    reply = reply_to(CharacterService([said(call), ended()]), tools=[WEATHER])
+    assert [block["input"] for block in reply["content"]] == [{"a": 10**30}]
 
 
 @pytest.mark.parametrize(("alone", "count"), [(True, 1), (False, 2)])

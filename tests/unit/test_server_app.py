@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import sys
 import threading
@@ -186,13 +187,28 @@ def test_a_head_that_does_not_end_is_closed(address: Address) -> None:
         assert read(connection) == b""
 
 
-def test_a_head_that_is_too_long_is_refused(address: Address) -> None:
+def test_a_head_that_is_too_long_is_refused(
+    address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_protocol, "HEAD_S", 60.0)  # its length alone is at fault
     with connected(address) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nX: ")
-        for _ in range(8):
-            connection.sendall(b"a" * (MOST_HEAD_BYTES // 4))
-            time.sleep(0.01)
-        assert read(connection).startswith(b"HTTP/1.1 400 ")
+        taken = 0
+        with contextlib.suppress(ConnectionError):  # it need not take them all
+            while taken < 2 * MOST_HEAD_BYTES:
+                taken += connection.send(b"a" * (MOST_HEAD_BYTES // 4))
+        assert answered_or_closed(connection)
+
+
+def answered_or_closed(connection: socket.socket) -> bool:
+    """Whether the server refuses what it got, or takes no more of it.
+
+    A reply may be lost where the client was still sending: the close then resets the connection.
+    """
+    try:
+        return read(connection).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 431 "))
+    except ConnectionError:
+        return True
 
 
 def test_a_kept_connection_is_not_timed_between_requests(address: Address) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
@@ -10,6 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from slipstream.errors import SlipstreamError
+from slipstream.server.bodies import json_value
 from slipstream.server.call_scanner import CallPart
 from slipstream.server.chat_parts import ChoiceParts
 from slipstream.server.order import Generation, Service, Timing
@@ -204,8 +204,8 @@ def _call(parts: list[CallPart]) -> TextReply | ToolUseReply:
     name = parts[0].name or ""
     arguments = "".join(part.arguments for part in parts)
     try:
-        value = json.loads(arguments or "{}")
-        encode_json(value)  # refuses half surrogate pairs and numbers beyond 64 bits
+        value = json_value(arguments or "{}")
+        encode_json(value)  # refuses half surrogate pairs
     except (ValueError, OverflowError, RecursionError):
         value = None
     if not isinstance(value, dict):

@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -130,14 +130,27 @@ def _same(value: Any, choice: Any) -> bool:
     return isinstance(value, bool) == isinstance(choice, bool) and bool(value == choice)
 
 
+def json_value(text: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """The value of a JSON text, without what Python's parser adds: NaN and infinite numbers.
+
+    Args:
+        pairs: makes an object of its keys and values; None = a dictionary.
+
+    Raises:
+        ValueError: it is no JSON.
+        RecursionError: it is too deep.
+    """
+    return json.loads(
+        text,
+        object_pairs_hook=pairs,
+        parse_constant=_refuse_constant,
+        parse_float=_finite,
+    )
+
+
 def _decoded(data: bytes) -> Any:
     try:
-        return json.loads(
-            data.decode(),
-            object_pairs_hook=_distinct,
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-        )
+        return json_value(data.decode(), _distinct)
     except UnicodeDecodeError:
         raise RequestError("a body in UTF-8", "other bytes", "Encode it as UTF-8.") from None
     except RecursionError:

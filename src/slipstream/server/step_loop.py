@@ -141,7 +141,7 @@ class StepLoop:
         frame, waited_s = entry.frame, self._clock() - entry.arrived_s
         try:
             if frame.deadline_s is not None and waited_s > frame.deadline_s:
-                raise _late(frame.deadline_s)
+                raise _late(frame, waited_s)
             request = engine_request(frame, self._room.default, constraint, waited_s)
             entry.identity = self._engine.submit(request)
         except SlipstreamError as error:
@@ -245,9 +245,10 @@ class StepLoop:
         self._channel.flush(FLUSH_S)
 
 
-def _late(deadline_s: float) -> DeadlineError:
+def _late(frame: Submit, waited_s: float) -> DeadlineError:
+    compiled = has_grammar(frame.sampling)
     return DeadlineError(
-        f"an output within {deadline_s:g} s",
-        "a grammar that took as long to compile",
-        "Simplify it or give more time.",
+        f"an output within {frame.deadline_s:g} s",
+        f"{waited_s:.3g} s gone {'while its grammar compiled' if compiled else 'before it began'}",
+        "Simplify the grammar or give more time." if compiled else "Give more time.",
     )
