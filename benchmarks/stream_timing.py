@@ -77,9 +77,7 @@ async def _stream(exchange: Exchange, request: bytes, begin: float) -> Streamed:
         if head.status != 200:
             body = b"".join([part async for part in exchange.parts()])
             raise BrokenReplyError(f"status {head.status}: {body[:400]!r}")
-        came: list[tuple[float, bytes]] = []
-        async for event in exchange.events():
-            came.append((time.perf_counter() - begin, event.data))
+        came = [(time.perf_counter() - begin, event.data) async for event in exchange.events()]
     return _streamed(came)
 
 

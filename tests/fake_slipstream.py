@@ -52,7 +52,7 @@ KNOWN = {
 }
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A reply that is an error: status, text."""
 
 
@@ -89,7 +89,7 @@ class Fake:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             try:
                 await self.request(reader, writer)
-            except Refused as refusal:
+            except RefusedError as refusal:
                 status, text = refusal.args
                 self.json(writer, self.error(status, text), status)
             await writer.drain()
@@ -106,11 +106,11 @@ class Fake:
             size = int(headers.get("content-length", "0"))
             assert size >= 0
         except (ValueError, AssertionError, asyncio.LimitOverrunError):
-            raise Refused(400, "no HTTP") from None
+            raise RefusedError(400, "no HTTP") from None
         if size > self.limit_bytes:
             while size > 0 and (part := await reader.read(1 << 16)):
                 size -= len(part)
-            raise Refused(413, "too large")
+            raise RefusedError(413, "too large")
         body = await reader.readexactly(size)
         self.spoil(head.encode("latin-1") + body)
         if self.fault == "garbage_on_nan" and b"NaN" in body:
@@ -121,14 +121,14 @@ class Fake:
         elif method == "POST":
             await self.post(path, self.parsed(body), writer, reader)
         else:
-            raise Refused(405, "no such method")
+            raise RefusedError(405, "no such method")
 
     def spoil(self, data: bytes) -> None:
         """The faults that hostile bytes bring out."""
         if self.fault == "crash_on_null" and (b"\x00" in data or b"null" in data):
-            raise Refused(500, "a fault")
+            raise RefusedError(500, "a fault")
         if self.fault == "traceback" and b"\\" in data:
-            raise Refused(400, 'Traceback (most recent call last):\n  File "x.py", line 1')
+            raise RefusedError(400, 'Traceback (most recent call last):\n  File "x.py", line 1')
         if self.fault == "dies_on_nan" and b"NaN" in data:
             os._exit(3)
 
@@ -148,7 +148,7 @@ class Fake:
         except (ValueError, AssertionError, RecursionError) as problem:
             if self.fault == "lenient":
                 return {"prompt": "", "n_predict": 1, "max_tokens": 1}
-            raise Refused(400, f"malformed: {problem!r}") from None
+            raise RefusedError(400, f"malformed: {problem!r}") from None
 
     async def get(self, path: str, writer: asyncio.StreamWriter) -> None:
         if path == "/health":
@@ -163,7 +163,7 @@ class Fake:
             self.head(writer, 200, "text/plain", len(text))
             writer.write(text.encode())
         else:
-            raise Refused(404, "no such path")
+            raise RefusedError(404, "no such path")
 
     async def post(
         self,
@@ -173,14 +173,14 @@ class Fake:
         reader: asyncio.StreamReader,
     ) -> None:
         if path not in ("/completion", *(f"/v1/{n}" for n in NAMES)):
-            raise Refused(404, "no such path")
+            raise RefusedError(404, "no such path")
         self.begun += 1
         if self.strikes("hang", every=23) or "hang" in body:
             await asyncio.sleep(3600)
         if self.strikes("error500", every=11):
-            raise Refused(500, "a fault")
+            raise RefusedError(500, "a fault")
         if self.ending or self.strikes("bare_429"):
-            raise Refused(429, "busy")
+            raise RefusedError(429, "busy")
         if self.fault == "leak":
             self.hoard.append(bytearray(os.urandom(1) * (1 << 20)))
         self.busy += 1

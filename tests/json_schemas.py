@@ -19,7 +19,7 @@ TYPES: dict[str, Callable[[Any], bool]] = {
 IGNORED = {"title", "description", "default", "discriminator", "examples"}
 
 
-class Mismatch(AssertionError):
+class MismatchError(AssertionError):
     pass
 
 
@@ -29,7 +29,7 @@ def check(value: Any, schema: Schema, root: Schema, place: str = "$") -> None:
         root: document that references point into.
 
     Raises:
-        Mismatch: the value is not of the schema; it names the place.
+        MismatchError: the value is not of the schema; it names the place.
     """
     for keyword, given in schema.items():
         if keyword not in IGNORED:
@@ -38,7 +38,7 @@ def check(value: Any, schema: Schema, root: Schema, place: str = "$") -> None:
 
 def _require(condition: bool, place: str, told: str) -> None:
     if not condition:
-        raise Mismatch(f"{place}: {told}")
+        raise MismatchError(f"{place}: {told}")
 
 
 def resolve(reference: str, root: Schema) -> Schema:
@@ -63,11 +63,11 @@ def _any_of(value: Any, given: Any, _: Schema, root: Schema, place: str) -> None
     for schema in given:
         try:
             check(value, schema, root, place)
-        except Mismatch as fault:
+        except MismatchError as fault:
             faults.append(str(fault))
         else:
             return
-    raise Mismatch(f"{place}: none of {len(given)}: {faults}")
+    raise MismatchError(f"{place}: none of {len(given)}: {faults}")
 
 
 def _properties(value: Any, given: Any, _: Schema, root: Schema, place: str) -> None:

@@ -25,7 +25,8 @@ SEED = 77
 
 _TURNS = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
-    "{% for c in m.tool_calls %}CALL{% endfor %}<|im_end|>\n{% endfor %}{{ '<|im_start|>assistant\n' }}"
+    "{% for c in m.tool_calls %}CALL{% endfor %}<|im_end|>\n{% endfor %}"
+    "{{ '<|im_start|>assistant\n' }}"
 )
 PLAIN_TEMPLATE = _TURNS.replace("{% for c in m.tool_calls %}CALL{% endfor %}", "")
 QWEN_TEMPLATE = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 from starlette.requests import Request
@@ -23,8 +23,9 @@ from slipstream.server.order import Generation, Order
 from slipstream.server.wire_errors import error_of
 
 
-def routes(offers: Mapping[str, Any]) -> list[BaseRoute]:
-    service = offers["service"]
+def routes(service: Any, *_: object, **options: object) -> list[BaseRoute]:
+    """Instead of ``app.endpoint_routes``."""
+    del options
 
     async def stream(request: Request) -> Response:
         await request.body()

@@ -87,14 +87,17 @@ def test_prefixes_stay_with_their_key_and_session(server: RunningServer) -> None
 
 def test_no_text_of_one_is_shown_to_another(server: RunningServer) -> None:
     body = {"prompt": SECRET, "n_predict": 400, "ignore_eos": True, "stream": True}
-    with server.client(FIRST) as mine, server.client(SECOND) as other:
-        with mine.stream("POST", "/completion", json=body) as reply:
-            next(reply.iter_lines())
-            for path in ("/slots", "/props", "/metrics"):
-                shown = other.get(path)
-                assert shown.status_code == 200
-                assert "swordfish" not in shown.text
-                assert FIRST not in shown.text
+    with (
+        server.client(FIRST) as mine,
+        server.client(SECOND) as other,
+        mine.stream("POST", "/completion", json=body) as reply,
+    ):
+        next(reply.iter_lines())
+        for path in ("/slots", "/props", "/metrics"):
+            shown = other.get(path)
+            assert shown.status_code == 200
+            assert "swordfish" not in shown.text
+            assert FIRST not in shown.text
     assert FIRST not in server.said()
     assert SECOND not in server.said()
     assert "swordfish" not in server.said()

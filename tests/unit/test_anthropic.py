@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from character_service import CharacterService, Script, ended, failed, said
 from slipstream.errors import ContextFullError, DeadlineError, OverloadedError, TemplateError
 from slipstream.server.anthropic import Messages, pinging, routes
-from slipstream.server.anthropic_replies import anthropic_error
+from slipstream.server.error_shapes import anthropic_error
 from slipstream.server.replies import answering
 
 HELLO = [{"role": "user", "content": "Hello"}]

@@ -6,12 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+import anthropic
+import httpx2
 import pytest
-
-pytest.importorskip("starlette")
-anthropic: Any = pytest.importorskip("anthropic")
-httpx2: Any = pytest.importorskip("httpx2")
-
 from starlette.applications import Starlette
 
 from character_service import CharacterService, ended, failed, said

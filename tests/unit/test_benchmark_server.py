@@ -81,8 +81,7 @@ def test_a_stream_that_breaks_is_no_sample(fault: str) -> None:
 
     flags = ["--fault", fault, "--after", "0"]
     with Own("m", flags, {}) as contestant, pytest.raises(BrokenReplyError):
-        for _ in range(12):
-            contestant.stream([[1]], 3)
+        [contestant.stream([[1]], 3) for _ in range(12)]
 
 
 def test_the_settings_of_llama_server() -> None:

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from slipstream.cli.flags import add_flags, options
-from slipstream.cli.llama_aliases import (
-    _IDLE_SWITCHES,
-    _IDLE_VALUES,
-    _NEUTRAL,
-    _REFUSED_SWITCHES,
-    _REFUSED_VALUES,
-    add_aliases,
-    settle,
+from slipstream.cli.llama_aliases import add_aliases, settle
+from slipstream.cli.llama_flags import (
+    IDLE_SWITCHES,
+    IDLE_VALUES,
+    NEUTRAL,
+    REFUSED_SWITCHES,
+    REFUSED_VALUES,
 )
 from slipstream.cli.parser import Parser
 from slipstream.errors import OptionError, UnsupportedError
@@ -116,9 +115,9 @@ def test_flags_without_effect_are_told_in_one_line() -> None:
     assert notes == [f"{flags}: without effect here"]
 
 
-@pytest.mark.parametrize("names", [*_IDLE_SWITCHES, *_IDLE_VALUES])
+@pytest.mark.parametrize("names", [*IDLE_SWITCHES, *IDLE_VALUES])
 def test_every_flag_without_effect_is_taken(names: tuple[str, ...]) -> None:
-    value = " 1" if names in _IDLE_VALUES else ""
+    value = " 1" if names in IDLE_VALUES else ""
     for name in names:
         assert name in parsed(f"-m a.gguf {name}{value}")[1][0]
 
@@ -133,16 +132,16 @@ def test_flash_attention_takes_no_model() -> None:
         parsed("-fa a.gguf")
 
 
-@pytest.mark.parametrize("names", [*_REFUSED_SWITCHES, *_REFUSED_VALUES])
+@pytest.mark.parametrize("names", [*REFUSED_SWITCHES, *REFUSED_VALUES])
 def test_what_would_change_the_server_is_refused(names: tuple[str, ...]) -> None:
-    value = " 1" if names in _REFUSED_VALUES else ""
+    value = " 1" if names in REFUSED_VALUES else ""
     for name in names:
         with pytest.raises(UnsupportedError) as caught:
             parsed(f"-m a.gguf {name}{value}")
         assert caught.value.found == f"`{name}`"
 
 
-@pytest.mark.parametrize(("names", "values"), _NEUTRAL.items())
+@pytest.mark.parametrize(("names", "values"), NEUTRAL.items())
 def test_samplers_that_are_not_here_may_be_off(
     names: tuple[str, ...], values: tuple[str, ...]
 ) -> None:

@@ -385,7 +385,7 @@ def test_less_indentation_ends_the_output() -> None:
 
 
 def test_time_ends_the_output_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LineLimits, "_late", lambda self, now_s: True)
+    monkeypatch.setattr(LineLimits, "_late", lambda *_: True)
     service = ScriptedService(Script(steps=(Step("ab\ncd"), Step("e")), stuck=True))
     assert post(service, prompt="a", t_max_predict_ms=5).json()["content"] == "ab\n"
 

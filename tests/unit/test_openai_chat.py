@@ -356,8 +356,8 @@ def test_drafted_text_is_shown_where_it_is_wanted() -> None:
     tokens = [
         token for chunk in chunks for token in chunk.get("slipstream", {"tokens": []})["tokens"]
     ]
-    assert tokens == [["a", False], ["b", True], ["c", True], ["d", False], ["e", True], ["f", True],
-                      ["", False]]  # fmt: skip
+    drafted = dict.fromkeys("bcef", True) | dict.fromkeys("ad", False) | {"": False}
+    assert tokens == [[text, drafted[text]] for text in (*"abcdef", "")]
     reply = answered(ScriptedService(script), show_drafts=True)
     assert reply["choices"][0]["slipstream"]["tokens"] == tokens
     assert reply["timings"]["draft_n"] == 4
@@ -532,9 +532,9 @@ def test_a_slow_reader_does_not_lose_text() -> None:
         incoming = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Any:
-            if incoming:
-                return incoming.pop()
-            await asyncio.Event().wait()
+            if not incoming:
+                await asyncio.Event().wait()
+            return incoming.pop()
 
         async def send(message: Any) -> None:
             await asyncio.sleep(0.002)

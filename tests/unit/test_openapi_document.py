@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -15,10 +14,11 @@ from starlette.routing import Route, Router
 from starlette.testclient import TestClient
 
 from character_service import CharacterService
-from json_schemas import Mismatch, check, resolve
+from json_schemas import MismatchError, check, resolve
 from slipstream.options import SamplingOptions
 from slipstream.server import app, health
 from slipstream.server.bodies import ANY, fill
+from slipstream.server.meters import Meters
 from slipstream.server.openapi_document import document, listed
 from slipstream.server.openapi_operations import OPERATIONS
 from slipstream.server.page import FILES
@@ -29,13 +29,9 @@ WITH_REPLY = {place: o for place, o in OPERATIONS.items() if o.reply is not None
 
 def server_routes() -> list[Route]:
     """The routes of a whole server."""
-    offers = {
-        "service": CharacterService(),
-        "meters": SimpleNamespace(),
-        "options": SimpleNamespace(),
-        "enabled": True,
-    }
-    found = [*health.routes(lambda: None), *app.endpoint_routes(offers)]
+    service: Any = CharacterService()
+    made = app.endpoint_routes(service, Meters((), 1), metrics_enabled=True)
+    found = [*health.routes(lambda: None), *made]
     assert all(type(route) is Route for route in found)
     return [route for route in found if isinstance(route, Route)]
 
@@ -123,14 +119,14 @@ def test_schemas_refuse_what_the_server_refuses(
 ) -> None:
     schema = body_schema(made, place)
     [example, *_] = WITH_BODY[place].examples.values()
-    with pytest.raises(Mismatch, match="temprature is not known"):
+    with pytest.raises(MismatchError, match="temprature is not known"):
         check({**example, "temprature": 1}, schema, made)
     required = resolve(schema["$ref"], made).get("required", [])
     for name in required:
-        with pytest.raises(Mismatch, match=f"no {name}"):
+        with pytest.raises(MismatchError, match=f"no {name}"):
             check({key: value for key, value in example.items() if key != name}, schema, made)
     if "temperature" in WITH_BODY[place].sampling:
-        with pytest.raises(Mismatch, match="temperature"):
+        with pytest.raises(MismatchError, match="temperature"):
             check({**example, "temperature": -1}, schema, made)
 
 
@@ -148,7 +144,7 @@ def test_keys_without_effect_are_shown_as_such(
         choices = neutral if isinstance(neutral, tuple) else (neutral,)
         check({**example, name: "any" if neutral is ANY else choices[0]}, schema, made)
         if neutral is not ANY:
-            with pytest.raises(Mismatch):
+            with pytest.raises(MismatchError):
                 check({**example, name: "something else"}, schema, made)
 
 

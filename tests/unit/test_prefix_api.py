@@ -94,6 +94,7 @@ class Stubborn(TestDrafter):
     name = "stubborn"
 
     def forget(self, scope: str | None) -> None:
+        del scope
         raise BackendError("a drafter that forgets", "not this one", "Leave it out.")
 
 

@@ -5,24 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import pytest
 import uvicorn
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from asgi import ask
 from slipstream.errors import OperationError
-from slipstream.server import app, http_protocol
-from slipstream.server.app import endpoint_routes, guarded
+from slipstream.server import http_protocol
+from slipstream.server.app import guarded
 from slipstream.server.auth import Keys
 from slipstream.server.http_protocol import MOST_HEAD_BYTES, TimedProtocol
 from slipstream.server.lifecycle import listening, url_of
@@ -82,42 +78,6 @@ def test_an_open_path_needs_no_key() -> None:
     guard = guarded(fine, ServerOptions(), Keys([KEY]), ["/page.js"])
     assert ask(guard, "/page.js").status == 200
     assert ask(guard, "/other.js").status == 401
-
-
-@pytest.fixture
-def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Two endpoint modules; what they were given."""
-    given: dict[str, Any] = {}
-
-    def first(service: Any) -> list[Route]:
-        given["first"] = service
-        return [Route("/first", _name, methods=["GET"])]
-
-    def second(service: Any, meters: Any, *, enabled: bool) -> list[Route]:
-        given["second"] = (service, meters, enabled)
-        return [Route("/second/{id}", _name, methods=["POST"])]
-
-    for name, routes in (("first_", first), ("second_", second)):
-        module = ModuleType(f"slipstream.server.{name}")
-        module.routes = routes  # type: ignore[attr-defined]
-        module.__spec__ = __spec__
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(app, "ENDPOINTS", ("first_", "absent_", "second_"))
-    return given
-
-
-async def _name(request: Request) -> Response:
-    return PlainTextResponse(request.url.path)
-
-
-def test_modules_get_what_they_name(modules: dict[str, Any]) -> None:
-    offers = {"service": 1, "meters": 2, "enabled": False, "options": 3}
-    routes = endpoint_routes(offers)
-    assert modules == {"first": 1, "second": (1, 2, False)}
-    assert [route.path for route in routes if isinstance(route, Route)] == [
-        "/first",
-        "/second/{id}",
-    ]
 
 
 def test_an_address_that_cannot_be_had() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -114,13 +115,20 @@ VALUES = st.recursive(
 KEYS = st.sampled_from(["name", "count", "share", "inner", "parts", "user", "store", "nam"])
 
 
+def outcome(action: Callable[[], Any]) -> Any:
+    """What it returns, or the error of ours that it raises."""
+    try:
+        return action()
+    except SlipstreamError as error:
+        return error
+
+
 @given(st.dictionaries(KEYS | st.text(max_size=4), VALUES, max_size=6))
 def test_any_object_is_read_or_refused(value: dict[str, Any]) -> None:
     data = json.dumps(value).encode()
-    try:
-        thing = parse(Thing, data, NEUTRAL)
-    except SlipstreamError as error:
-        assert error.http_status in (400, 422)
+    thing = outcome(lambda: parse(Thing, data, NEUTRAL))
+    if isinstance(thing, SlipstreamError):
+        assert thing.http_status in (400, 422)
         return
     assert thing.name == value["name"]
     assert set(value) <= {"name", "count", "share", "inner", "parts", "anything", *NEUTRAL}
@@ -128,7 +136,9 @@ def test_any_object_is_read_or_refused(value: dict[str, Any]) -> None:
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
-    try:
-        assert isinstance(document(data), dict)
-    except RequestError as error:
-        assert "\n" not in str(error)
+    read = outcome(lambda: document(data))
+    if isinstance(read, SlipstreamError):
+        assert isinstance(read, RequestError)
+        assert "\n" not in str(read)
+    else:
+        assert isinstance(read, dict)

@@ -11,15 +11,14 @@ import pytest
 
 import servers
 
-ROOT = Path(__file__).resolve().parents[2]
-FAKE = ROOT / "tests" / "fake_slipstream.py"
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import fuzz_cases
 import fuzz_schema
 import server_fuzz
 from server_fuzz import statuses_of
 
+FAKE = Path(__file__).resolve().parents[1] / "fake_slipstream.py"
 KINDS = {
     ("crash_on_null", "bodies"): {"5xx"},
     ("crash_on_null", "bytes"): {"5xx"},

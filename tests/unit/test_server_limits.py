@@ -129,19 +129,19 @@ def test_reading_for_a_disconnect_afterwards_is_not_timed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "status"),
+    ("problem", "status", "code"),
     [
-        (OptionError("a", "b", "c"), 400),
-        (DeadlineError("a", "b", "c"), 504),
-        (BusyError("a", "b", "c", 7), 429),
-        (HTTPException(404), 404),
-        (HTTPException(405, headers={"Allow": "POST"}), 405),
+        (OptionError("a", "b", "c"), 400, None),
+        (DeadlineError("a", "b", "c"), 504, "deadline_exceeded"),
+        (BusyError("a", "b", "c", 7), 429, "overloaded"),
+        (HTTPException(404), 404, None),
+        (HTTPException(405, headers={"Allow": "POST"}), 405, None),
     ],
 )
-def test_errors_have_their_status(problem: Exception, status: int) -> None:
+def test_errors_have_their_status(problem: Exception, status: int, code: str | None) -> None:
     reply = ask(limited(raising(problem)), "/x")
     assert reply.status == status
-    assert reply.json["error"]["code"] == status
+    assert reply.json["error"]["code"] == code
     assert (reply.headers.get("retry-after") == "7") == (status == 429)
 
 

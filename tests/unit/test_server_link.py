@@ -210,7 +210,7 @@ def test_stop_asks_and_waits() -> None:
 
 
 def test_stop_does_not_wait_for_ever() -> None:
-    async def test(link: Link, peer: Peer) -> None:
+    async def test(link: Link, _: Peer) -> None:
         await link.stop(0.05)
         await asyncio.wait_for(asyncio.shield(link.gone), 60)
         assert link.failure is not None

@@ -1,4 +1,4 @@
-"""benchmarks/server_load.py passes a server that behaves and names the faults of one that does not."""
+"""benchmarks/server_load.py passes a server that behaves and names the faults of others."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import pytest
 
 import servers
 
-ROOT = Path(__file__).resolve().parents[2]
-FAKE = ROOT / "tests" / "fake_slipstream.py"
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import load_clients
 import load_watch
@@ -22,6 +20,7 @@ from http_exchange import Address
 from load_clients import Findings
 from load_requests import ENDPOINTS, Question, outcome_of
 
+FAKE = Path(__file__).resolve().parents[1] / "fake_slipstream.py"
 KINDS = {
     "crossed": "text",
     "lost": "text",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -313,8 +313,8 @@ def test_a_bound_belongs_to_its_bucket() -> None:
 
 
 @pytest.fixture
-def service() -> Iterator[ScriptedService]:
-    yield ScriptedService()
+def service() -> ScriptedService:
+    return ScriptedService()
 
 
 def test_the_endpoint(service: ScriptedService) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
@@ -152,8 +153,30 @@ def test_bare_calls(name: str) -> None:
 
 
 PIECES = st.sampled_from(
-    ["<tool_call>", "</tool_call>", "<tool", ADD, LLAMA_ADD, "{", "}", '"name"', ": ", '"add"', ","]
-    + ['{"name": "add", "arguments": ', '"', "\\", "; ", MARK, MARK[:5], " ", "\n", "x", "[", "1"]
+    [
+        "<tool_call>",
+        "</tool_call>",
+        "<tool",
+        ADD,
+        LLAMA_ADD,
+        "{",
+        "}",
+        '"name"',
+        ": ",
+        '"add"',
+        ",",
+        '{"name": "add", "arguments": ',
+        '"',
+        "\\",
+        "; ",
+        MARK,
+        MARK[:5],
+        " ",
+        "\n",
+        "x",
+        "[",
+        "1",
+    ]
 )
 TEXTS = st.lists(PIECES, max_size=12).map("".join) | st.sampled_from(
     [text for text, _ in (*QWEN_OUTPUTS.values(), *LLAMA_OUTPUTS.values())]
@@ -165,7 +188,7 @@ TEXTS = st.lists(PIECES, max_size=12).map("".join) | st.sampled_from(
 @example(text="  <tool_  <tool_call>", cuts=[3, 9])
 def test_pieces_change_nothing(make: Callable[[], ToolStream], text: str, cuts: list[int]) -> None:
     places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
-    pieces = [text[a:b] for a, b in zip(places, places[1:], strict=False)]
+    pieces = [text[a:b] for a, b in pairwise(places)]
     assert split(make(), pieces) == split(make(), [text]) == split(make(), list(text))
 
 

@@ -6,12 +6,11 @@ import argparse
 import os
 import socket
 import sys
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from slipstream.cli.flags import add_flags, in_flags, options
+from slipstream.cli.llama_aliases import add_aliases, settle
 from slipstream.cli.output import add_json, print_json, printable
 from slipstream.options import (
     METHODS,
@@ -29,20 +28,17 @@ if TYPE_CHECKING:
     from slipstream.server.engine_process import EngineProcess
     from slipstream.server.lifecycle import Serving
     from slipstream.server.plan import Plan
-    from slipstream.server.service import Meter, Rules
-    from slipstream.server.wire import Ready
+    from slipstream.server.service import Rules
 
 # an output of a server ends by itself; the context bounds it
 DEFAULTS = {"parallel": 4, "max_tokens": -1}
-_ALIASES = "slipstream.cli.llama_aliases"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     structs = (ServerOptions, ModelOptions, EngineOptions, SamplingOptions, SpeculationOptions)
     add_flags(parser, *structs, defaults=DEFAULTS)
     add_json(parser)
-    if find_spec(_ALIASES) is not None:
-        import_module(_ALIASES).add_aliases(parser)
+    add_aliases(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -53,9 +49,8 @@ def execute(arguments: argparse.Namespace) -> int:
     from slipstream.server.lifecycle import listening
     from slipstream.server.plan import Plan
 
-    if find_spec(_ALIASES) is not None:
-        for line in import_module(_ALIASES).settle(arguments, DEFAULTS):
-            print(line, file=sys.stderr)
+    for line in settle(arguments, DEFAULTS):
+        print(line, file=sys.stderr)
     server = options(ServerOptions, arguments)
     # a request may choose methods that ``--spec`` does not name, so their options are read
     speculation = options(SpeculationOptions, arguments, others=METHODS)
@@ -94,19 +89,11 @@ def _keys(server: ServerOptions) -> Keys:
     return keys
 
 
-def _rules(server: ServerOptions) -> Any:
+def _rules(server: ServerOptions) -> Rules | None:
     """The profile, or None."""
-    if server.profile is None:
-        return None
-    return import_module("slipstream.server.profile").Profile.load(server.profile)
+    from slipstream.server.profile import Profile
 
-
-def _meter(ready: Ready) -> Meter | None:
-    if find_spec("slipstream.server.meters") is None:
-        return None
-    methods, places = ready.speculation.methods or (), ready.facts["parallel"]
-    meter: Meter = import_module("slipstream.server.meters").Meters(methods, places)
-    return meter
+    return None if server.profile is None else Profile.load(server.profile)
 
 
 def _opened(
@@ -122,16 +109,17 @@ def _opened(
     """The model's texts, read while the other process loads its weights."""
     from slipstream.cli.opening import loading
     from slipstream.server.lifecycle import Serving
+    from slipstream.server.meters import Meters
     from slipstream.server.prompts import open_text
 
     text = open_text(plan.model.model)
     with loading(quiet) as progress:
         ready = process.wait_until_ready(progress)
-    require_offered = getattr(rules, "require_offered", None)
-    if require_offered is not None:
-        require_offered(ready.methods)
+    if rules is not None:
+        rules.require_offered(ready.methods)
     name = server.alias or PurePath(plan.model.model).name.removesuffix(".gguf")
-    return Serving(process, ready, text, sampling, server, keys, name, rules, _meter(ready))
+    meters = Meters(ready.speculation.methods or (), ready.facts["parallel"])
+    return Serving(process, ready, text, sampling, server, keys, name, meters, rules)
 
 
 def _announcer(serving: Serving, bound: socket.socket, *, as_json: bool) -> Callable[[], None]:

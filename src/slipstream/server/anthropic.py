@@ -27,9 +27,9 @@ from slipstream.server.anthropic_replies import (
     CountReply,
     Frame,
     MessageStream,
-    anthropic_error,
 )
 from slipstream.server.auth import caller_of
+from slipstream.server.error_shapes import anthropic_error
 from slipstream.server.openai_bodies import WORKLOAD_HEADER, sampling_of
 from slipstream.server.order import Generation, Order, Service
 from slipstream.server.outputs import collected, new_timing

@@ -153,7 +153,8 @@ def _misplaced(block: Block, role: str, where: str) -> RequestError:
 def _merged(turns: Sequence[Turn]) -> list[Turn]:
     merged: list[Turn] = []
     for role, group in groupby(turns, itemgetter("role")):
-        merged += [_one(list(group))] if role in ("user", "assistant") else group
+        same = list(group)
+        merged += [_one(same)] if role in ("user", "assistant") else same
     return merged
 
 

@@ -8,13 +8,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from slipstream.errors import SlipstreamError
 from slipstream.server.bodies import json_value
 from slipstream.server.call_scanner import CallPart
 from slipstream.server.chat_parts import ChoiceParts
 from slipstream.server.order import Generation, Service, Timing
 from slipstream.server.outputs import Output
-from slipstream.server.replies import encode_json, message_of, named_message
+from slipstream.server.replies import encode_json, named_message
 from slipstream.server.timings import timings
 from slipstream.server.tool_stream import Part
 from slipstream.server.tools import ToolUse
@@ -24,17 +23,6 @@ StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
 PING: Final = named_message("ping", {"type": "ping"})
 _STOPPED: Final = named_message("message_stop", {"type": "message_stop"})
-
-# status -> type of the error
-_TYPES: Final = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-}
 
 
 class TextReply(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
@@ -77,13 +65,6 @@ class CountReply(msgspec.Struct, frozen=True):
     """``/v1/messages/count_tokens``."""
 
     input_tokens: int
-
-
-def anthropic_error(error: SlipstreamError) -> dict[str, Any]:
-    """Anthropic's shape of errors."""
-    status = error.http_status
-    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": message_of(error)}}
 
 
 class Frame:

@@ -1,68 +1,59 @@
-"""The application: every endpoint module's routes, and the guards around them."""
+"""The application: every endpoint's routes, and the guards around them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from importlib import import_module
-from importlib.util import find_spec
-from inspect import signature
-from typing import Any, Final
+from collections.abc import Collection
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from slipstream.server import health
+from slipstream.server import (
+    anthropic,
+    health,
+    llama_completion,
+    llama_text,
+    metrics,
+    models,
+    openai_chat,
+    openai_completions,
+    openapi_document,
+    page,
+    props,
+)
 from slipstream.server.auth import OPEN_PATHS, Access, Keys, is_loopback
 from slipstream.server.limits import Limits
-from slipstream.server.service import EngineService, Meter
+from slipstream.server.meters import Meters
+from slipstream.server.order import Service
+from slipstream.server.service import EngineService
 from slipstream.server_options import ServerOptions
-
-ENDPOINTS: Final = (
-    "openai_chat",
-    "openai_completions",
-    "models",
-    "llama_completion",
-    "llama_text",
-    "props",
-    "metrics",
-    "anthropic",
-    "page",
-    "openapi_document",
-)
-"""Modules with ``routes``, a function whose parameters name what it needs of ``offers``."""
 
 
 def create_app(
-    service: EngineService, options: ServerOptions, keys: Keys, meter: Meter | None = None
+    service: EngineService, options: ServerOptions, keys: Keys, meters: Meters
 ) -> ASGIApp:
     """What uvicorn serves."""
-    offers = {
-        "service": service,
-        "meters": meter,
-        "options": options,
-        "enabled": options.metrics,  # of /metrics
-    }
-    routes = [*health.routes(lambda: service.failure), *endpoint_routes(offers)]
-    return guarded(_Routed(routes), options, keys, page_paths())
+    routes = [
+        *health.routes(lambda: service.failure),
+        *endpoint_routes(service, meters, metrics_enabled=options.metrics),
+    ]
+    return guarded(_Routed(routes), options, keys, page.FILES)
 
 
-def endpoint_routes(offers: Mapping[str, Any]) -> list[BaseRoute]:
-    """The routes of every endpoint module that is here."""
-    found: list[BaseRoute] = []
-    for name in ENDPOINTS:
-        module = f"slipstream.server.{name}"
-        if find_spec(module) is not None:
-            routes = import_module(module).routes
-            found += routes(**{wanted: offers[wanted] for wanted in signature(routes).parameters})
-    return found
-
-
-def page_paths() -> frozenset[str]:
-    """Those of the built-in page, which holds no secret."""
-    if find_spec("slipstream.server.page") is None:
-        return frozenset()
-    return frozenset(import_module("slipstream.server.page").FILES)
+def endpoint_routes(service: Service, meters: Meters, *, metrics_enabled: bool) -> list[BaseRoute]:
+    """The routes of every endpoint."""
+    return [
+        *openai_chat.routes(service),
+        *openai_completions.routes(service),
+        *models.routes(service),
+        *llama_completion.routes(service),
+        *llama_text.routes(service),
+        *props.routes(service, meters),
+        *metrics.routes(service, meters, enabled=metrics_enabled),
+        *anthropic.routes(service),
+        *page.routes(),
+        *openapi_document.routes(),
+    ]
 
 
 def guarded(

@@ -205,16 +205,15 @@ class CallScanner:
         self._state = self._after_value
         if self._key == "name":
             name = _json(text)
-            wanted = isinstance(name, str) and bool(name)
-            if not wanted or self._name is not None or not self._may_call(name):
-                self._wrong()
-            else:
+            if isinstance(name, str) and self._name is None and self._may_call(name):
                 self._name = name
+            else:
+                self._wrong()
         elif self._key in ARGUMENT_KEYS:
             self._arguments = _arguments(text)
 
     def _may_call(self, name: str) -> bool:
-        return self._names is None or name in self._names
+        return bool(name) and (self._names is None or name in self._names)
 
     def _finish(self) -> None:
         if self._announced:

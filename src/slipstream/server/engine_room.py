@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from slipstream import drafters as methods
@@ -16,6 +15,7 @@ from slipstream.drafters.resources import DraftModel, Resources
 from slipstream.engine.controller import Decision
 from slipstream.engine.controllers import controller_for
 from slipstream.engine.engine import Engine
+from slipstream.engine.prefix_cache import PrefixCache
 from slipstream.engine.statistics import Round
 from slipstream.errors import PairingError
 from slipstream.graph import Graph
@@ -99,7 +99,7 @@ def open_room(plan: Plan, told: Told, progress: Progress | None = None) -> Engin
     found = DraftModels(loaded).of(options, progress)
     drafters = _drafters(plan, loaded, options, found)
     program = CountedProgram(loaded.program)
-    more = _prefixes(plan, program)
+    kept = plan.engine.prefix_cache
     engine = Engine(
         program,
         loaded.tokenizer,
@@ -112,7 +112,7 @@ def open_room(plan: Plan, told: Told, progress: Progress | None = None) -> Engin
         primitives=loaded.primitives,
         controller=controller_for([drafter.name for drafter in drafters], fixed=options.fixed),
         trace=told,
-        **more,
+        prefixes=PrefixCache(program.memory, kept) if kept else None,
     )
     fault = found if isinstance(found, PairingError) else None
     ready = Ready(
@@ -122,15 +122,6 @@ def open_room(plan: Plan, told: Told, progress: Progress | None = None) -> Engin
     )
     grammars = Grammars(loaded.tokenizer)
     return EngineRoom(loaded, engine, program, grammars, ready, _all_pages(loaded))
-
-
-def _prefixes(plan: Plan, program: CountedProgram) -> dict[str, Any]:
-    """The cache of prompts, as an argument of the engine; empty where there is none."""
-    kept: int = getattr(plan.engine, "prefix_cache", 0)
-    if not kept:
-        return {}
-    cache = import_module("slipstream.engine.prefix_cache").PrefixCache
-    return {"prefixes": cache(program.memory, kept)}
 
 
 def _drafters(

@@ -10,7 +10,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from slipstream.errors import SlipstreamError
-from slipstream.server.refusals import refusal_body
+from slipstream.server.error_shapes import openai_error
+from slipstream.server.replies import json_reply
 
 PATHS: Final = ("/health", "/v1/health")
 _OK: Final = b'{"status":"ok"}'
@@ -22,11 +23,10 @@ def routes(failure: Callable[[], SlipstreamError | None]) -> list[Route]:
         failure: why the engine does not go on, or None.
     """
 
-    async def health(request: Request) -> Response:
+    async def health(_: Request) -> Response:
         error = failure()
         if error is None:
             return Response(_OK, media_type="application/json")
-        body = refusal_body(request.scope["path"], error, 503)
-        return Response(body, 503, media_type="application/json")
+        return json_reply(openai_error(error, 503), 503)
 
     return [Route(path, health, methods=["GET"]) for path in PATHS]

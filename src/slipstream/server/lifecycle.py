@@ -23,9 +23,10 @@ from slipstream.server.auth import Keys
 from slipstream.server.engine_process import EngineProcess
 from slipstream.server.http_protocol import TimedProtocol
 from slipstream.server.link import Link
+from slipstream.server.meters import Meters
 from slipstream.server.prompts import ModelText
 from slipstream.server.refusals import BusyError
-from slipstream.server.service import EngineService, Meter, Rules
+from slipstream.server.service import EngineService, Rules
 from slipstream.server.wire import Ready
 from slipstream.server_options import ServerOptions
 
@@ -52,8 +53,8 @@ class Serving:
     options: ServerOptions
     keys: Keys
     name: str
+    meters: Meters
     rules: Rules | None = None
-    meter: Meter | None = None
 
 
 def listening(options: ServerOptions) -> socket.socket:
@@ -114,9 +115,9 @@ async def _serve(serving: Serving, bound: socket.socket, ready: Callable[[], Non
         serving.options,
         name=serving.name,
         rules=serving.rules,
-        meter=serving.meter,
+        meter=serving.meters,
     )
-    app = create_app(service, serving.options, serving.keys, serving.meter)
+    app = create_app(service, serving.options, serving.keys, serving.meters)
     server = HttpServer(_config(app, serving.options), ready)
     ending = Ending(service, server, serving.options.grace_s)
     link.gone.add_done_callback(lambda _: ending.died())

@@ -117,7 +117,7 @@ class InfillBody(LlamaBody, kw_only=True):
 
     input_prefix: str = ""
     input_suffix: str = ""
-    input_extra: Annotated[list[ExtraText], Meta(max_length=256)] = []
+    input_extra: Annotated[tuple[ExtraText, ...], Meta(max_length=256)] = ()
 
 
 Body = TypeVar("Body", bound=LlamaBody)

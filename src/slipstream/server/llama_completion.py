@@ -100,7 +100,8 @@ async def _answer(
     generations: list[Generation] = []
     try:
         for order in orders:
-            generations.append(await service.generate(order, _caller(asked)))
+            generation = await service.generate(order, _caller(asked))
+            generations.append(generation)
         reply = LlamaReply(service, asked.body, generations, texts)
         outputs = reply.outputs(asked.arrived_s, silent=computes_only(asked))
         streams = [await begun(generation) for generation in generations]

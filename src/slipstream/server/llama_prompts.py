@@ -167,10 +167,7 @@ async def gap_ids(service: Service, gap: Gap, reserve: int) -> list[int]:
     prefix, suffix, middle, project, file = ids[:5]
     heads, bodies = ids[5 : 5 + len(names)], ids[5 + len(names) :]
     extra = _extra_ids(marks, project, list(zip(heads, bodies, strict=True)))
-    if "sep" in marks:
-        prefix_head = [marks["sep"], *file, marks["pre"]]
-    else:
-        prefix_head = [marks["pre"]]
+    prefix_head = [marks["sep"], *file, marks["pre"]] if "sep" in marks else [marks["pre"]]
     begin = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
     fixed = len(begin) + len(prefix_head) + 2 + len(middle)
     room = service.context - reserve - fixed

@@ -1,4 +1,4 @@
-"""Sampling options and a request's state as llama-server shows them, and none of its neighbours'."""
+"""Sampling options and a request's state as llama-server shows them; none of its neighbours'."""
 
 from __future__ import annotations
 

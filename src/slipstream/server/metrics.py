@@ -1,4 +1,4 @@
-"""``/metrics``: what ``Meters`` counted, in Prometheus's text format, under our names and llama.cpp's.
+"""``/metrics``: what ``Meters`` counted, in Prometheus's text format, under two sets of names.
 
 Ours begin with ``slipstream_``, are in seconds, bytes and tokens, and have a help text each.
 llama.cpp's begin with ``llamacpp:``; its rates are averages since the start, over the tokens after
@@ -56,7 +56,7 @@ def exposition(meters: Meters, facts: Mapping[str, Any]) -> bytes:
     """Everything in Prometheus's text format 0.0.4.
 
     Args:
-        facts: the server's (``wire.Ready``), of which some are labels; ``model`` is a name, no path.
+        facts: the server's (``wire.Ready``), some of them labels; ``model`` is a name, no path.
     """
     return generate_latest(_Families(meters, facts))
 

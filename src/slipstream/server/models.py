@@ -22,7 +22,6 @@ class UnknownModelError(RequestError):
     """A model by a name that this server does not have."""
 
     http_status = 404
-    code = "model_not_found"
 
 
 def routes(service: Service) -> list[Route]:

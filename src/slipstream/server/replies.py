@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final
 
@@ -18,17 +17,16 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from slipstream.errors import OverloadedError, SlipstreamError
+from slipstream.server.error_shapes import ErrorShape, error_headers, openai_error
 from slipstream.server.order import Generation
 from slipstream.server.wire import WireEvent
 from slipstream.server.wire_errors import error_of
 
-ErrorShape = Callable[[SlipstreamError], Mapping[str, Any]]
 Handler = Callable[[Request, bytes], Coroutine[Any, Any, Response]]
 Events = AsyncIterator[tuple[int, WireEvent]]
 
 DONE: Final = b"data: [DONE]\n\n"
 CLIENT_LEFT: Final = 499
-RETRY_AFTER_S: Final = 1
 
 _JSON: Final = "application/json"
 _STREAM_HEADERS: Final = {
@@ -36,20 +34,6 @@ _STREAM_HEADERS: Final = {
     "cache-control": "no-store",
     "x-accel-buffering": "no",  # a proxy must not gather events
 }
-_TYPES: Final = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    429: "rate_limit_error",
-    503: "unavailable_error",
-}
-_CODES: Final = {
-    "ContextFullError": "context_length_exceeded",
-    "OverloadedError": "overloaded",
-    "DeadlineError": "deadline_exceeded",
-    "UnsupportedError": "unsupported_value",
-}
-
 encode_json = msgspec.json.Encoder().encode
 
 
@@ -58,45 +42,9 @@ def json_reply(value: Any, status: int = 200, headers: Mapping[str, str] | None 
     return Response(encode_json(value), status, headers, media_type=_JSON)
 
 
-def message_of(error: SlipstreamError) -> str:
-    """What a client may read of an error: nothing of what happened inside the server."""
-    hidden = error.http_status == 500
-    text = f"expected {error.expected}. {error.remedy}" if hidden else str(error)
-    return text.encode("utf-8", "replace").decode()  # a lone surrogate is no JSON
-
-
-def openai_error(error: SlipstreamError) -> dict[str, Any]:
-    """OpenAI's shape. ``param`` is the option at fault, where the error begins with its name."""
-    status = error.http_status
-    usual = "server_error" if status >= 500 else "invalid_request_error"
-    return {
-        "error": {
-            "message": message_of(error),
-            "type": _TYPES.get(status, usual),
-            "param": _param(error),
-            "code": _code(error),
-        }
-    }
-
-
-def _code(error: SlipstreamError) -> str | None:
-    names = [kind.__name__ for kind in type(error).__mro__]
-    known = next((_CODES[name] for name in names if name in _CODES), None)
-    return getattr(error, "code", known)
-
-
-def _param(error: SlipstreamError) -> str | None:
-    named = re.match(r"`([\w.\[\]]+)`", error.expected)
-    named = named or re.fullmatch(r"`([\w.\[\]]+)`", error.found)
-    return None if named is None else named[1]
-
-
 def error_reply(error: SlipstreamError, shape: ErrorShape = openai_error) -> Response:
-    """An error with its status; where trying again may help, with ``Retry-After``."""
-    headers = {}
-    if error.http_status in (429, 503):
-        headers["retry-after"] = str(getattr(error, "retry_after_s", RETRY_AFTER_S))
-    return json_reply(shape(error), error.http_status, headers)
+    """An error with its status and headers."""
+    return json_reply(shape(error), error.http_status, error_headers(error))
 
 
 def require_no_error(event: WireEvent) -> None:

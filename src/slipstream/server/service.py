@@ -59,6 +59,8 @@ class Rules(Protocol):
 
     def applied(self, order: Order) -> tuple[Order, InEffect]: ...
 
+    def require_offered(self, methods: Mapping[str, Mapping[str, Any]]) -> None: ...
+
 
 @dataclasses.dataclass(slots=True)
 class Live:

@@ -178,8 +178,8 @@ class StepLoop:
     def _start(self, entry: Entry, statistics: Statistics, begin_s: float) -> None:
         entry.started = True
         entry.queue_s = max(begin_s - statistics.submitted_s, 0.0)
-        reused: int = getattr(statistics, "reused_tokens", 0)
-        self._started.append(Slot(entry.frame.request, reused, entry.queue_s))
+        slot = Slot(entry.frame.request, statistics.reused_tokens, entry.queue_s)
+        self._started.append(slot)
 
     def _told(self, event: Event, begin_s: float) -> WireEvent:
         number = self._numbers[event.request]

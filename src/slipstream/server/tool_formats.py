@@ -116,7 +116,7 @@ def _quoted(text: str) -> str:
 
 def _schema(parameters: Any) -> str:
     """A function's parameters for ``%json``, written in the one way of calls."""
-    schema = dict(NO_ARGUMENTS if not parameters else parameters)
+    schema = dict(parameters or NO_ARGUMENTS)
     said = schema.get("x-guidance")
     schema["x-guidance"] = {**_SPACING, **(said if isinstance(said, dict) else {})}
     return json.dumps(schema, ensure_ascii=False, allow_nan=False)

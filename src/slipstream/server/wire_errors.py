@@ -21,10 +21,10 @@ def told(error: SlipstreamError) -> WireError:
 
 def error_of(wire: WireError) -> SlipstreamError:
     """The error again; an unknown kind is an ``OperationError``."""
-    kind = getattr(errors, wire.kind, None)
-    known = isinstance(kind, type) and issubclass(kind, SlipstreamError)
-    made: type[SlipstreamError] = kind if known else OperationError
-    return made(wire.expected, wire.found, wire.remedy)
+    kind = vars(errors).get(wire.kind)
+    if not (isinstance(kind, type) and issubclass(kind, SlipstreamError)):
+        kind = OperationError
+    return kind(wire.expected, wire.found, wire.remedy)
 
 
 def fault(problem: BaseException) -> BackendError:

@@ -62,7 +62,6 @@ def summary(statistics: Statistics, queue_s: float, observed: Mapping[str, int])
         "commit_s": sum(made.commit_s for made in rounds),
     }
     return {
-        "reused_tokens": 0,
         **statistics.totals(),
         "times": times,
         "by_method": _by_method(statistics),
