@@ -105,12 +105,14 @@ class Client:
         self.findings = load.findings
         self._random = random.Random(f"{seed}/{number}")
         self._session = f"session {number % SESSIONS}"
+        self._first = list(ACTIONS)[number % len(ACTIONS)]
 
     async def run(self) -> None:
         actions: dict[str, Callable[[], Awaitable[None]]] = {
             name: getattr(self, name) for name in ACTIONS
         }
         weights = list(ACTIONS.values())
+        await self._guarded(self._first, actions[self._first])  # all of them, in a short run too
         while time.monotonic() < self.load.until_s:
             (name,) = self._random.choices(list(actions), weights)
             await self._guarded(name, actions[name])

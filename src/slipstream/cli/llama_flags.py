@@ -1,4 +1,4 @@
-"""llama-server's flags, as tables: what each is here, and what to do instead of the refused ones."""
+"""llama-server's flags, as tables: what each is here, and what to do instead of refused ones."""
 
 from __future__ import annotations
 

@@ -8,10 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import msgspec
 
@@ -126,7 +125,7 @@ def _started(connection: int, plan: bytes) -> subprocess.Popen[bytes]:
     """The process, which has read its plan or will."""
     # it finds the package where this process did, and nothing in the folder where it was started
     path = os.pathsep.join(filter(None, sys.path))
-    with _signals_ignored():
+    with _signals_held():
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", PROGRAM, str(connection)],
             stdin=subprocess.PIPE,
@@ -148,16 +147,10 @@ def _signal(number: int) -> str:
 
 
 @contextlib.contextmanager
-def _signals_ignored() -> Iterator[None]:
-    """Within, a process that starts ignores what ends this one, from its first moment on."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before: dict[signal.Signals, Any] = {
-        number: signal.signal(number, signal.SIG_IGN) for number in IGNORED
-    }
+def _signals_held() -> Iterator[None]:
+    """Within, what ends this process waits; one that starts holds it until it ignores it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

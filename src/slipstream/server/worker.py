@@ -38,6 +38,7 @@ def work(connection: socket.socket, plan: Plan) -> None:
     """
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)  # the other process held them for this one
     sys.setswitchinterval(SWITCH_S)
     channel = Channel(connection)
     try:
