@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -47,14 +48,16 @@ def run_schemathesis(
     words += ["--continue-on-failure", "--no-color", "--phases", "examples,coverage,fuzzing"]
     environment = {**os.environ, "NO_PROXY": "*", "no_proxy": "*"}
     try:
-        done = subprocess.run(
-            words,
-            capture_output=True,
-            text=True,
-            env=environment,
-            timeout=seconds + _MARGIN_S,
-            check=False,
-        )
+        with tempfile.TemporaryDirectory() as folder:  # it keeps files where it runs
+            done = subprocess.run(
+                words,
+                capture_output=True,
+                text=True,
+                cwd=folder,
+                env=environment,
+                timeout=seconds + _MARGIN_S,
+                check=False,
+            )
     except subprocess.TimeoutExpired:
         findings.fail("hang", "schemathesis did not come to an end")
         return "no end"

@@ -16,7 +16,6 @@ from http_exchange import BrokenReplyError, Exchange, ServerEvent, ask, post_jso
 from load_clients import ANSWER_S, Findings, Load
 from load_requests import ENDPOINTS, Endpoint, outcome_of
 
-HEALTH_P99_MS: Final = 100.0
 FREE_S: Final = 15.0
 END_S: Final = 60.0
 _SAMPLE_S: Final = 0.5
@@ -57,14 +56,15 @@ class HealthProbe:
         words = [sys.executable, script, *map(str, load.address), str(seconds)]
         self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
-    def judge(self, findings: Findings) -> dict[str, Any]:
+    def judge(self, findings: Findings, most_ms: float) -> dict[str, Any]:
+        """Figures of all probes; a failure where one was wrong or the 99th percentile too long."""
         out, _ = self._process.communicate(timeout=END_S)
         said = json.loads(out.splitlines()[-1])
         taken: list[float] = sorted(said["ms"])
         for wrong in said["bad"]:
             findings.fail("health", wrong)
         p99 = taken[min(len(taken) - 1, int(0.99 * len(taken)))]
-        if p99 > HEALTH_P99_MS:
+        if p99 > most_ms:
             findings.fail("health_slow", f"p99 {p99:.1f} ms of {len(taken)} probes")
         return {
             "probes": len(taken),

@@ -96,6 +96,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--backend", default="cpu")
     parser.add_argument("--warm-up", type=float, default=60.0, help="seconds, a third at most")
     parser.add_argument("--growth-mb", type=float, default=24.0, help="MiB after the warm-up")
+    parser.add_argument("--health-ms", type=float, default=100.0, help="most of /health, p99 [100]")
     parser.add_argument("--reference", choices=("model", "server"), default="model")
     parser.add_argument("--flag", action="append", default=[], help="one more word for the server")
     return parser.parse_args(words)
@@ -124,7 +125,7 @@ async def _under_load(
     warm_up = min(arguments.warm_up, seconds / 3)
     growth = int(arguments.growth_mb * 2**20)
     rss = judge_memory(await memory, warm_up, growth, load.findings)
-    health = await asyncio.to_thread(probe.judge, load.findings)
+    health = await asyncio.to_thread(probe.judge, load.findings, arguments.health_ms)
     try:
         await judge_free(load)
         await judge_afterwards(load)

@@ -17,6 +17,8 @@ from servers import tiny_backend
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 LIMIT_S = 900.0
+SHORT = ("--seconds", "10", "--growth-mb", "64", "--health-ms", "2000")
+"""Other tests run meanwhile: the bar of 100 ms is for the whole run on a machine of its own."""
 
 
 @pytest.fixture(scope="module")
@@ -44,24 +46,24 @@ def script(name: str, *words: str | Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_many_clients(small: Path) -> None:
-    words = ["--clients", "24", "--seconds", "20", "--seed", "3", "--growth-mb", "64"]
+    words = ["--clients", "24", "--seed", "3", *SHORT]
     result = script("server_load.py", small, *words, "--backend", tiny_backend()[-1])
     assert result["tokens"] > 500
     assert result["done"]["cancel"] > 5
-    assert result["health_ms"]["probes"] > 50
+    assert result["health_ms"]["probes"] > 25
 
 
 @pytest.mark.model
 @pytest.mark.native
 @pytest.mark.slow
 def test_many_clients_of_a_real_model(model_path: Any) -> None:
-    words = ["--clients", "64", "--seconds", "20", "--seed", "4", "--growth-mb", "64"]
+    words = ["--clients", "64", "--seed", "4", *SHORT]
     result = script("server_load.py", model_path("smollm2-135m"), *words, "--tokens", "16")
     assert result["tokens"] > 200
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("part", "cases"), [("bytes", 400), ("bodies", 400)])
+@pytest.mark.parametrize(("part", "cases"), [("bytes", 200), ("bodies", 200)])
 def test_hostile_requests(small: Path, tmp_path: Path, part: str, cases: int) -> None:
     words = ["--only", part, "--cases", str(cases), "--seconds", "300", "--keep", str(tmp_path)]
     result = script("server_fuzz.py", small, *words, "--backend", tiny_backend()[-1])
@@ -72,7 +74,7 @@ def test_hostile_requests(small: Path, tmp_path: Path, part: str, cases: int) ->
 
 @pytest.mark.slow
 def test_schemathesis(small: Path) -> None:
-    words = ["--only", "schema", "--seconds", "30", "--backend", tiny_backend()[-1]]
+    words = ["--only", "schema", "--seconds", "15", "--backend", tiny_backend()[-1]]
     result = script("server_fuzz.py", small, *words)
     said = result["schemathesis"]
     if isinstance(said, str):

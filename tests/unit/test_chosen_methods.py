@@ -35,7 +35,9 @@ def choices(made: Run) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize(
-    "make", [DoublingController, lambda: FixedController(3), CostController], ids=lambda m: repr(m)
+    "make",
+    [DoublingController, lambda: FixedController(3), CostController],
+    ids=["doubling", "fixed", "cost"],
 )
 def test_nothing_is_planned_for_a_drafter_that_is_not_open(make: type[Controller]) -> None:
     controller = make()

@@ -36,7 +36,7 @@ def fuzzed(monkeypatch: pytest.MonkeyPatch) -> Any:
     def run(fault: str | None, *words: str) -> dict[str, Any]:
         monkeypatch.setattr(servers, "PROGRAM", [sys.executable, str(FAKE)])
         if fault is not None:
-            monkeypatch.setattr(server_fuzz, "BODIES_S", 3.0)
+            monkeypatch.setattr(server_fuzz, "BODIES_S", 2.0)
         flags = [] if fault is None else ["--flag=--fault", f"--flag={fault}"]
         return server_fuzz.run(["no-model", "--seconds", "120", *words, *flags])
 
@@ -55,7 +55,7 @@ def test_a_server_that_behaves_passes(fuzzed: Any, part: str) -> None:
 @pytest.mark.parametrize(("fault", "part"), KINDS)
 def test_every_fault_is_found(fuzzed: Any, tmp_path: Path, fault: str, part: str) -> None:
     keep = tmp_path / "kept"
-    result = fuzzed(fault, "--only", part, "--cases", "300", "--keep", str(keep))
+    result = fuzzed(fault, "--only", part, "--cases", "60", "--keep", str(keep))
     assert result["ok"] is False
     assert KINDS[fault, part] & set(result["failures"]), result["details"]
     assert any(path.read_bytes() for path in keep.iterdir())

@@ -40,6 +40,8 @@ KINDS = {
     "bad_exit": "end",
     "same_id": "identity",
 }
+ASKED_FIRST = 2 * 2 * len(server_load.SAMPLING)
+"""Requests for the references of two prompts: a fault begins behind them."""
 
 
 @pytest.fixture
@@ -48,16 +50,19 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def run(fault: str | None, health_ms: float = 100.0) -> dict[str, Any]:
         monkeypatch.setattr(servers, "PROGRAM", [sys.executable, str(FAKE)])
-        monkeypatch.setattr(servers, "STOP_S", 3.0)
+        monkeypatch.setattr(servers, "STOP_S", 60.0 if fault is None else 1.0)
+        monkeypatch.setattr(server_load, "PROMPTS", server_load.PROMPTS[:2])
         monkeypatch.setattr(load_watch, "_SAMPLE_S", 0.05)
         monkeypatch.setattr(load_watch, "FREE_S", 1.0)
-        monkeypatch.setattr(load_watch, "END_S", 10.0)
-        monkeypatch.setattr(load_watch, "HEALTH_P99_MS", health_ms)
+        monkeypatch.setattr(load_watch, "END_S", 3.0 if fault == "hang" else 60.0)
         for module in (load_clients, load_watch):
             monkeypatch.setattr(module, "ANSWER_S", 3.0 if fault == "hang" else 60.0)
-        words = ["no-model", "--reference", "server", "--clients", "12", "--seconds", "2"]
-        words += ["--tokens", "8", "--long-tokens", "400"]
-        words += [] if fault is None else ["--flag=--fault", f"--flag={fault}"]
+        seconds = 2 if fault in (None, "leak") else 1
+        words = ["no-model", "--reference", "server", "--clients", "12"]
+        words += ["--seconds", str(seconds), "--tokens", "8", "--long-tokens", "200"]
+        words += ["--health-ms", str(health_ms)]
+        words += [f"--flag=--after={ASKED_FIRST}"]
+        words += [] if fault is None else [f"--flag=--fault={fault}"]
         return server_load.run(words)
 
     return run
