@@ -102,6 +102,15 @@ def test_schemas_accept_the_examples(made: dict[str, Any], place: tuple[str, str
         check(example, body_schema(made, place), made)
 
 
+def test_examples_are_quick() -> None:
+    for (_, path), operation in WITH_BODY.items():
+        if operation.sampling:
+            for example in operation.examples.values():
+                bound = example.get("max_tokens", example.get("n_predict"))
+                assert bound is not None or path.endswith("count_tokens"), (path, example)
+                assert bound is None or bound <= 64
+
+
 @pytest.mark.parametrize("place", WITH_BODY, ids="".join)
 def test_the_server_accepts_the_examples(place: tuple[str, str]) -> None:
     operation = WITH_BODY[place]

@@ -55,15 +55,22 @@ _WEATHER: Final[Value] = {
 
 CHAT: Final[dict[str, Value]] = {
     "plain": {"messages": _HELLO, "max_tokens": 32},
-    "stream": {"messages": _HELLO, "stream": True, "stream_options": {"include_usage": True}},
+    "stream": {
+        "messages": _HELLO,
+        "max_tokens": 32,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    },
     "drafts": {
         "messages": _HELLO,
+        "max_tokens": 32,
         "stream": True,
         "show_drafts": True,
         "speculative": {"type": "suffix", "n_max": 16},
     },
     "schema": {
         "messages": _HELLO,
+        "max_tokens": 64,
         "response_format": {
             "type": "json_schema",
             "json_schema": {"name": "weather", "schema": _WEATHER},
@@ -71,11 +78,17 @@ CHAT: Final[dict[str, Value]] = {
     },
     "tools": {
         "messages": [{"role": "user", "content": "What is the weather in Paris?"}],
+        "max_tokens": 64,
         "tools": [
             {"type": "function", "function": {"name": "weather", "parameters": _WEATHER}},
         ],
     },
-    "workload": {"messages": _HELLO, "workload": "code_edit", "session": "editor"},
+    "workload": {
+        "messages": _HELLO,
+        "max_tokens": 32,
+        "workload": "code_edit",
+        "session": "editor",
+    },
 }
 CHAT_REPLY: Final[Value] = {
     "id": "chatcmpl-0f3a",
@@ -117,7 +130,12 @@ MODEL: Final[Value] = {
 }
 LLAMA: Final[dict[str, Value]] = {
     "text": {"prompt": "The capital of France is", "n_predict": 8},
-    "drafts": {"prompt": "1 2 3 1 2", "speculative": {"type": "none"}, "cache_prompt": False},
+    "drafts": {
+        "prompt": "1 2 3 1 2 3 1 2",
+        "n_predict": 16,
+        "speculative": {"type": "suffix"},
+        "cache_prompt": False,
+    },
 }
 INFILL: Final[dict[str, Value]] = {
     "function": {
