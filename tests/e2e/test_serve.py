@@ -144,7 +144,7 @@ def test_its_summary_is_plain(slipstream: Command, tiny: Path, chatty: Path) -> 
         text = "".join(lines)
         assert text.startswith("mine (llama, ")
         assert "4 sequences at a time of 4096 tokens each" in text
-        assert "drafting: suffix unless a request chooses" in text
+        assert "drafting: suffix; a request may choose" in text
         assert "this machine only" in text
         assert f"curl http://127.0.0.1:{port_of(text)}{path}" in text
 

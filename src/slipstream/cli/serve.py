@@ -181,9 +181,10 @@ def summary_lines(serving: Serving, bound: socket.socket) -> list[str]:
         f"{facts['threads'] or 1} threads) on {url}",
         f"{facts['parallel']} sequences at a time of {facts['context']} tokens each, "
         f"{serving.options.queue} more may wait",
-        f"drafting: {chosen} unless a request chooses of {', '.join(offered)}",
+        f"drafting: {chosen}; a request may choose {', '.join(offered)}",
         *varying,
         *_access_lines(serving),
+        f"chat: open {url} in a browser",
         f"try it: {example(serving, url)}",
     ]
 
@@ -206,6 +207,6 @@ def example(serving: Serving, url: str) -> str:
     if isinstance(serving.text.template, TemplateError):
         body, path = '{"prompt": "Once upon a time", "max_tokens": 32}', "/v1/completions"
     else:
-        body = '{"messages": [{"role": "user", "content": "Hello"}]}'
+        body = '{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 64}'
         path = "/v1/chat/completions"
     return f"curl {url}{path}{key}{kind} -d '{body}'"

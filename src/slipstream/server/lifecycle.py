@@ -33,6 +33,7 @@ from slipstream.server_options import ServerOptions
 KEEP_ALIVE_S: Final = 75  # longer than clients keep a connection, so that they close it
 MOST_CONNECTIONS: Final = 4096
 LAST_EVENTS_S: Final = 5.0  # for the last events to be read, and for the engine process to end
+LAST_WORDS_S: Final = 0.5  # after a second signal, for clients to be told
 UNHEALTHY_S: Final = 1.0  # in which /health tells that the engine process is gone
 SWITCH_S: Final = 0.001  # so soon the event loop gets the interpreter back from another thread
 INTERRUPTED: Final = 130
@@ -77,7 +78,9 @@ def listening(options: ServerOptions) -> socket.socket:
         raise OperationError(
             f"to listen on {options.host} port {options.port}",
             problem.strerror or "an error",
-            "Stop what listens there, or choose another port (0 = any free one).",
+            "Check `--host`."
+            if isinstance(problem, socket.gaierror)
+            else "Stop what listens there, or choose another port (0 = any free one).",
         ) from None
     return bound
 
@@ -196,8 +199,15 @@ class Ending:
             return
         self.code = INTERRUPTED if number == signal.SIGINT else 0
         self._service.stop_accepting()
+        if self._service.active and sys.stderr.isatty():
+            print(self._farewell(), file=sys.stderr, flush=True)
         self._server.should_exit = True
         self._loop.call_later(self._grace_s, self._end_outputs)
+
+    def _farewell(self) -> str:
+        active = self._service.active
+        outputs = "1 output" if active == 1 else f"{active} outputs"
+        return f"ending: {outputs} may go on for {self._grace_s:g} s; a second signal ends at once"
 
     def died(self) -> None:
         """The engine process is gone."""
@@ -214,6 +224,8 @@ class Ending:
         if serving.done():
             serving.result()
             return
+        self._end_outputs()
+        await asyncio.wait((serving,), timeout=LAST_WORDS_S)
         serving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await serving
