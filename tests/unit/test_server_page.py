@@ -1,4 +1,4 @@
-"""docs/server.md speaks of flags, endpoints and keys that exist."""
+"""The server's pages in docs/ speak of flags, endpoints, keys and metrics that exist."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from slipstream.server.openapi_replies import Timings
 from slipstream.server.speculative_body import SpeculativeBody
 from slipstream.server_options import ServerOptions
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "server.md").read_text()
-OWN, LLAMA = PAGE.split("## For users of llama-server")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = ("server.md", "server-operation.md", "llama-server.md", "profile.md")
+PAGE, OPERATION, LLAMA = ((DOCS / name).read_text() for name in PAGES[:3])
 STRUCTS = (ServerOptions, ModelOptions, EngineOptions, SamplingOptions, SpeculationOptions)
 FLAGS = {
     "--" + name.replace("_", "-")
@@ -34,9 +35,9 @@ FLAGS = {
 
 
 def test_flags_exist() -> None:
-    named = set(re.findall(r"`[^`\n]*?(--[a-z-]+)", OWN))
+    named = set(re.findall(r"`[^`\n]*?(--[a-z-]+)", PAGE + OPERATION))
     assert len(named) > 8
-    assert named <= FLAGS
+    assert named <= FLAGS | {"--json"}
     same = LLAMA.split("| the same; further methods")[0]
     assert set(re.findall(r"`(--spec-[a-z-]+)`", same)) <= FLAGS
 
@@ -62,6 +63,9 @@ def test_programs_are_python() -> None:
         compile(program, "server.md", "exec")
 
 
-def test_links_lead_somewhere() -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", PAGE):
-        assert (Path(__file__).resolve().parents[2] / "docs" / link).exists()
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name: str) -> None:
+    for file, title in re.findall(r"\]\(([^)#]+)(?:#([^)]+))?\)", (DOCS / name).read_text()):
+        headings = re.findall(r"^#+ (.*)$", (DOCS / file).read_text(), re.MULTILINE)
+        anchors = {re.sub(r"[^a-z0-9 -]", "", h.lower()).replace(" ", "-") for h in headings}
+        assert not title or title in anchors
