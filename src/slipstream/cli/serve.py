@@ -48,6 +48,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from slipstream.server.auth import require_safe_address
     from slipstream.server.engine_process import EngineProcess
     from slipstream.server.lifecycle import listening
+    from slipstream.server.offers import offered
     from slipstream.server.plan import Plan
 
     for line in settle(arguments, DEFAULTS):
@@ -62,6 +63,8 @@ def execute(arguments: argparse.Namespace) -> int:
         queue=server.queue,
     )
     sampling = options(SamplingOptions, arguments)
+    with in_flags(SpeculationOptions):
+        offered(speculation)  # a mistake is told before the model loads
     with in_flags(ServerOptions):
         require_safe_address(server)
         keys, rules = _keys(server), _rules(server)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from slipstream import drafters as methods
-from slipstream.errors import PairingError
+from slipstream.errors import OptionError, PairingError
 from slipstream.keywords import changed
 from slipstream.options import METHODS, SpeculationOptions
 from slipstream.server.wire import Speculation
@@ -27,10 +27,17 @@ def offered(options: SpeculationOptions) -> tuple[str, ...]:
     In order of precedence.
 
     Raises:
-        OptionError, UnsupportedError: a method that the options name is unknown or not here.
+        OptionError, UnsupportedError: a method that the options name is unknown or not here, or
+            wants a draft model where none is named.
     """
     has_draft_model = options.draft_model is not None
     named = methods.check_names(options.type, draft_model=has_draft_model)
+    if "draft-simple" in named and not has_draft_model:
+        raise OptionError(
+            "a draft model for `draft-simple`",
+            "no `draft_model`",
+            "Name one (--draft-model), or choose a method that needs none.",
+        )
     known = [name for name in methods.implemented() if name not in ("none", "auto")]
     free = [name for name in known if not methods.runs_a_model(name)]
     models = ["draft-simple"] if has_draft_model else []
