@@ -32,7 +32,6 @@ def http(server: RunningServer) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def client(server: RunningServer) -> Iterator[Any]:
-    pytest.importorskip("anthropic")
     with server.anthropic() as made:
         yield made
 

@@ -53,7 +53,6 @@ def test_infill(coder: RunningServer) -> None:
 @pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_tool_is_called(coder: RunningServer, choice: Any, stream: bool) -> None:
-    pytest.importorskip("openai")
     with coder.openai() as client:
         reply: Any = client.chat.completions.create(
             model="m",
@@ -77,7 +76,6 @@ def test_a_tool_is_called(coder: RunningServer, choice: Any, stream: bool) -> No
 
 
 def test_what_a_tool_gave_is_read(coder: RunningServer) -> None:
-    pytest.importorskip("openai")
     call = {"name": "weather", "arguments": '{"city": "Paris"}'}
     messages: Any = [
         *QUESTION,

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import parser
 
 from servers import RunningServer, serving, tiny_backend
-
-parser = pytest.importorskip("prometheus_client.parser")
 
 LOOP = "one two three one two three one two"
 COUNTERS = {

@@ -8,12 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 
 from servers import RunningServer, reference, serving, tiny_backend
 from slipstream import Model
-
-openai = pytest.importorskip("openai")
 
 CONTEXT = 1024
 HELLO = [{"role": "user", "content": "hello there"}]

@@ -8,9 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-
-pytest.importorskip("starlette")
-
 from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.testclient import TestClient

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import openai
+import pydantic
 import pytest
 from starlette.testclient import TestClient
 
 from openai_scripts import ScriptedService, app_of, failed, said
 from slipstream.errors import OverloadedError
 from slipstream.server import models, openai_chat, openai_completions
-
-openai = pytest.importorskip("openai")
 
 HELLO = [{"role": "user", "content": "Hello"}]
 ADD = {
@@ -99,9 +99,7 @@ def test_a_message_of_ours_may_be_sent_back() -> None:
 
 
 def test_a_schema_is_parsed() -> None:
-    pydantic = pytest.importorskip("pydantic")
-
-    class Answer(pydantic.BaseModel):  # type: ignore[name-defined,misc]
+    class Answer(pydantic.BaseModel):
         value: int
 
     service = ScriptedService(said('{"value": 3}'))

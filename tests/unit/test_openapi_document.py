@@ -7,9 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-
-pytest.importorskip("starlette")
-
 from starlette.routing import Route, Router
 from starlette.testclient import TestClient
 

@@ -6,10 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("starlette")
-
 from slipstream.options import (
     EngineOptions,
     ModelOptions,
