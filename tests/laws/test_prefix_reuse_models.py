@@ -128,7 +128,8 @@ def subject(
     return Subject(loaded, [encode(t) for t in openings], [encode(t) for t in questions], length)
 
 
-# a page of keys has 64 positions and the window of tiny gemma3 has 16
+# a page of keys has 64 positions and the window of tiny gemma3 has 16; in the third turn 10 pages
+# are kept, and the three that start together copy one each
 TINY_OPENINGS = ("0123456789" * 10 + "a", "0123456789" * 10 + "b", "0123456789" * 4, "x y " * 25)
 TINY_QUESTIONS = ("and?", "to be or not")
 
@@ -136,7 +137,7 @@ TINY_QUESTIONS = ("and?", "to be or not")
 @pytest.fixture(scope="module", params=["llama", "qwen2", "qwen3", "gemma3"])
 def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
     path = tmp_path_factory.mktemp("tiny") / f"{request.param}.gguf"
-    return subject(str(tiny_model(path, request.param)), 256, TINY_OPENINGS, TINY_QUESTIONS, 24)
+    return subject(str(tiny_model(path, request.param)), 320, TINY_OPENINGS, TINY_QUESTIONS, 24)
 
 
 @pytest.mark.parametrize("kind", CACHES)

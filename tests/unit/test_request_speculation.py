@@ -405,21 +405,38 @@ def test_a_request_in_time_is_not_touched() -> None:
 
 def test_places_go_to_the_session_with_the_fewest_running() -> None:
     engine = fake_engine(parallel=3)
-    order = ["a", "a", "a", "a", "b", "a", "b", "c"]
-    ids = {engine.submit(request(count=6 + 4 * i, session=s)): s for i, s in enumerate(order)}
+    ids: dict[int, str] = {}
     started: list[str] = []
-    seen: set[int] = set()
-    while engine.busy:
+
+    def submit(sessions: str) -> None:
+        for session in sessions:
+            ids[engine.submit(request(count=6 + 4 * len(ids), session=session))] = session
+
+    def step() -> None:
+        before = {sequence.id for sequence in engine.scheduler.running}
         engine.step()
-        for sequence in engine.scheduler.running:
-            if sequence.id not in seen:
-                seen.add(sequence.id)
-                started.append(ids[sequence.id])
-    # the first three places are a's; the next two that come free are b's and c's
-    assert started[:3] == ["a", "a", "a"]
+        started.extend(ids[s.id] for s in engine.scheduler.running if s.id not in before)
+
+    submit("aaaa")
+    step()
+    assert started == ["a", "a", "a"]
+    submit("babc")
+    while engine.busy:
+        step()
+    # the next two places that come free are b's and c's, though an a came before them
     assert started[3:5] == ["b", "c"]
-    assert sorted(started) == sorted(order)
+    assert sorted(started) == sorted(ids.values())
     assert engine.scheduler.places.running == {}
+
+
+def test_places_that_are_free_at_once_go_round() -> None:
+    engine = fake_engine(parallel=4)
+    for session in "aaabbc":
+        engine.submit(request(session=session))
+    engine.step()
+    running = [sequence.session for sequence in engine.scheduler.running]
+    assert running == ["a", "b", "c", "a"]
+    drain(engine)
 
 
 def test_time_in_the_queue_is_told() -> None:
