@@ -40,7 +40,8 @@ class PassTimes:
     """t(rows, context) = level x (1 + extra(rows)) + slope x context.
 
     The level is a median over recent passes without draft rows, so it follows the machine and
-    ignores single interruptions. ``extra`` is piecewise linear and never falls; it starts from a
+    ignores single interruptions. Where those had several rows, what was learned of ``extra`` since
+    tells what one of them would have taken. ``extra`` is piecewise linear and never falls; it starts from a
     prior, whose scale is learned too, so a few cheap rows make one bold about more.
     It describes the machine, not the texts, and is shared by all scopes.
 
@@ -53,7 +54,7 @@ class PassTimes:
         self.level = 0.0
         self.slope = 0.0
         self.most = 1
-        self._levels: deque[float] = deque(maxlen=WINDOW)
+        self._levels: deque[tuple[float, int]] = deque(maxlen=WINDOW)  # seconds, rows
         self._since_plain = 0
         self._means = list(PRIOR)
         self._weights = [0.0] * len(KNOTS)
@@ -115,16 +116,17 @@ class PassTimes:
             slope = self._contexts.observe(context, work / more + self.slope * context)
             self.slope = min(slope, 0.002 * work / more)
         if plain or self._since_plain > STALE:
-            self._learn_level(work / more)
+            self._levels.append((work, rows) if plain else (work / more, 1))
+            self._refresh_level()
         elif work < TOO_FAST * self.level:
-            self._learn_level(work)
+            self._levels.append((work, 1))
+            self._refresh_level()
         self._weights = [FADING * weight for weight in self._weights]
         if not plain:
             self._learn_extra(min(rows, KNOTS[-1]), work / self.level - 1.0)
 
-    def _learn_level(self, level: float) -> None:
-        self._levels.append(level)
-        ordered = sorted(self._levels)
+    def _refresh_level(self) -> None:
+        ordered = sorted(seconds / (1.0 + self.extra(rows)) for seconds, rows in self._levels)
         half = len(ordered) // 2
         odd = len(ordered) % 2
         self.level = ordered[half] if odd else (ordered[half - 1] + ordered[half]) / 2
@@ -151,6 +153,11 @@ class PassTimes:
             found = (weight * mean + scale * prior) / (weight + PRIOR_WEIGHT)
             highest = self._values[knot] = max(found, highest)
         self._extras = [0.0, *_interpolated(self._values)]
+        before = self.level
+        self._refresh_level()
+        if self.level != before:  # what passes took has not changed
+            change = before / self.level
+            self._means = [(1.0 + mean) * change - 1.0 for mean in self._means]
 
 
 def _interpolated(values: list[float]) -> list[float]:
