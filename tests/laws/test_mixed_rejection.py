@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import count
 from random import Random
 
 import pytest
@@ -36,6 +37,7 @@ from slipstream.options import SamplingOptions
 from slipstream.verify.rejection import Rejection
 
 DRAWS = 1_500  # of each choice
+SIDE = 60  # requests side by side
 OPTIONS = SamplingOptions(temperature=1.0, max_tokens=4)
 CHOICES: dict[str, Speculation | None] = {
     "the engine's": None,
@@ -77,21 +79,23 @@ def pairs_of(choices: Sequence[str]) -> dict[str, list[Pair]]:
     engine = fake_engine(
         [Uneven(), draft_simple(draft_model, VOCABULARY, n_max=3, draft_branches=2)],
         FakeProgram(VOCABULARY, spread=SPREAD),
-        parallel=60,
-        queue=DRAWS * len(choices),
+        parallel=SIDE,
+        queue=SIDE,
         verifier=Rejection(),
         controller=DoublingController(fixed=True),
         primitives=PRIMITIVES,
     )
     kinds: dict[int, str] = {}
-    for seed in range(DRAWS * len(choices)):
-        kind = choices[seed % len(choices)]
-        options = SamplingOptions(temperature=1.0, max_tokens=4, seed=seed)
-        identity = engine.submit(Request(PROMPT, options, speculation=CHOICES[kind]))
-        kinds[identity] = kind
-    tokens: dict[int, list[int]] = {identity: [] for identity in kinds}
+    tokens: dict[int, list[int]] = {}
     accepted: Counter[str] = Counter()
-    while engine.busy:
+    seeds = count()
+    while engine.busy or len(kinds) < DRAWS * len(choices):
+        while len(engine.scheduler.waiting) < SIDE and len(kinds) < DRAWS * len(choices):
+            seed = next(seeds)
+            kind = choices[seed % len(choices)]
+            options = SamplingOptions(temperature=1.0, max_tokens=4, seed=seed)
+            identity = engine.submit(Request(PROMPT, options, speculation=CHOICES[kind]))
+            kinds[identity], tokens[identity] = kind, []
         for event in engine.step():
             tokens[event.request] += [token.id for token in event.tokens]
             if event.statistics is not None:
@@ -132,7 +136,7 @@ def test_an_estimate_that_depends_on_the_token_is_caught(monkeypatch: pytest.Mon
 
     def peeking(self: Uneven, request: DraftRequest) -> Draft:
         draft = right(self, request)
-        estimates = (0.1 if draft.tokens[0] == 0 else 0.5, *draft.probabilities[1:])
+        estimates = (0.1 if draft.tokens[0] == 3 else 0.5, *draft.probabilities[1:])
         return Draft.chain(draft.tokens, self.name, estimates, draft.distributions)
 
     right = Uneven.propose

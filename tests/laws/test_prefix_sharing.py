@@ -12,6 +12,7 @@ from prefix_runs import BASE, LENGTH, ask, with_cache
 from slipstream.backends.base import Outputs, Step
 from slipstream.drafters.base import DrafterNeeds
 from slipstream.engine.engine import Engine
+from slipstream.engine.prefix_cache import WAIT
 from slipstream.engine.sequence import Request
 from slipstream.options import SamplingOptions
 
@@ -87,11 +88,14 @@ def test_a_later_prompt_waits_for_what_an_earlier_one_computes() -> None:
     assert [output.ids for output in outputs] == [
         run(fake_engine(context=2000), prompt, max_tokens=LENGTH)[0].ids for prompt in prompts
     ]
-    assert [output.statistics.reused_tokens for output in outputs[:2]] == [0, 2 * len(BASE)]
+    reused = [output.statistics.reused_tokens for output in outputs]
+    # the last tokens of what both have in common are not worth another pass of waiting
+    assert 2 * len(BASE) - WAIT < reused[1] <= 2 * len(BASE)
+    assert reused[0] == 0
     # 20 tokens are no reason to wait, and when the last one starts nobody has them
-    assert outputs[2].statistics.reused_tokens == 0
+    assert reused[2] == 0
     prompt_rows = sum(len(step.sequences) for step in program.steps) - 3 * (LENGTH - 1)
-    assert prompt_rows == 4 * len(BASE) + 3 + 4 + 20
+    assert prompt_rows == sum(map(len, prompts)) - sum(reused)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 8])
