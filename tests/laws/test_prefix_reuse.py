@@ -83,7 +83,11 @@ def talk(engine: Engine, **sampling: Any) -> list[list[Output]]:
 
 @cache
 def plain(sampling: str) -> list[list[Output]]:
-    return talk(fake_engine(program=FakeProgram(VOCABULARY), primitives=PRIMITIVES), logprobs=2, **SAMPLINGS[sampling])
+    return talk(
+        fake_engine(program=FakeProgram(VOCABULARY), primitives=PRIMITIVES),
+        logprobs=2,
+        **SAMPLINGS[sampling],
+    )
 
 
 def truth_of(turns: Sequence[Sequence[Output]]) -> list[list[int]]:

@@ -41,8 +41,8 @@ class PassTimes:
 
     The level is a median over recent passes without draft rows, so it follows the machine and
     ignores single interruptions. Where those had several rows, what was learned of ``extra`` since
-    tells what one of them would have taken. ``extra`` is piecewise linear and never falls; it starts from a
-    prior, whose scale is learned too, so a few cheap rows make one bold about more.
+    tells what one of them would have taken. ``extra`` is piecewise linear and never falls; it
+    starts from a prior, whose scale is learned too, so a few cheap rows make one bold about more.
     It describes the machine, not the texts, and is shared by all scopes.
 
     Attributes:
