@@ -94,7 +94,11 @@ class FakeServer:
         elif asked == "endless":
             steps = [([("on and on ", False)], 0)] * 10_000
         elif asked == "long":
-            steps = STEPS * 60
+            steps = [
+                *STEPS * 60,
+                ([("unbroken" * 60, True)], 8),
+                ([("\n```\n" + "x" * 400, True)], 9),
+            ]
         done, accepted, whole = 0, 0, False
         try:
             for tokens, drafted in steps:

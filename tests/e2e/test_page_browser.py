@@ -355,6 +355,18 @@ def test_nothing_overflows(page: Page, width: int) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [390, 850, 1200])
+def test_the_end_of_a_reply_and_an_error_are_in_sight(page: Page, width: int) -> None:
+    page.size(width, 700)
+    ask(page, "long")
+    bottom = "document.querySelector('article:last-of-type').getBoundingClientRect().bottom"
+    cover = "document.getElementById('composer').getBoundingClientRect().top"
+    assert page.evaluate(f"{bottom} <= {cover} + 1")
+    ask(page, "refuse", "document.getElementById('problem').textContent !== ''")
+    problem = "document.getElementById('problem').getBoundingClientRect()"
+    assert page.evaluate(f"document.elementFromPoint(50, {problem}.bottom - 5)?.id") == "problem"
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out(page: Page, scheme: str) -> None:
     page.colours(scheme)
@@ -370,6 +382,8 @@ def test_text_stands_out(page: Page, scheme: str) -> None:
     ):
         ratio = page.evaluate(f"({CONTRAST})(document.querySelector('{selector}'))")
         assert ratio >= 4.5, selector
+    ask(page, "refuse", "document.getElementById('problem').textContent !== ''")
+    assert page.evaluate(f"({CONTRAST})(document.getElementById('problem'))") >= 4.5
 
 
 # Contrast of an element's text with what lies behind it, as WCAG defines it.

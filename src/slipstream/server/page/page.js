@@ -168,7 +168,9 @@ class Reply {
       return;
     }
     conversation.push({ role: "assistant", content: this.transcript.text });
+    const atEnd = this.transcript.atEnd();
     say("status", `${note}: ${this.tokens} tokens, ${this.accepted} of them accepted draft tokens.`);
+    if (atEnd) this.transcript.follow(); // the line above may have become two
   }
 }
 

@@ -31,7 +31,9 @@ export class Transcript {
     this.run = null;
   }
 
+  // The composer may lie over the end of the page.
   follow() {
+    this.article.style.scrollMarginBottom = `${byId("composer").offsetHeight}px`;
     this.article.scrollIntoView({ block: "end" });
   }
 
