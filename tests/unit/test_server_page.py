@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from slipstream.options import (
     EngineOptions,
     ModelOptions,
