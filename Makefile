@@ -1,6 +1,8 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 VENV ?= .venv
 MODEL ?= smollm2-135m
+# Processes that share the tests; a test file runs whole in one of them.
+TEST_PROCESSES ?= 2
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 BIN := $(VENV)/bin
 NATIVE := $(shell find native -type f) CMakeLists.txt
@@ -25,7 +27,7 @@ demo: setup
 	$(BIN)/slipstream bench speculate $(MODEL) --workloads workloads
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 check: setup
 	$(BIN)/ruff check .
