@@ -15,20 +15,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 
 from slipstream.backends.base import Outputs, Program
-from slipstream.drafters.base import Draft, Drafter
+from slipstream.drafters.base import Drafter
 from slipstream.engine.admission import prepare
-from slipstream.engine.batch import (
-    NO_MEMORY,
-    Share,
-    assemble,
-    decode_share,
-    prompt_share,
-    target_passes,
-)
-from slipstream.engine.controller import Controller, Decision, DoublingController, Room
+from slipstream.engine.batch import Share, target_passes
+from slipstream.engine.controller import Controller, Decision, DoublingController
 from slipstream.engine.drafting import Drafting, require_outputs
 from slipstream.engine.events import EmittedToken, Event, FinishReason
-from slipstream.engine.prefix_cache import PrefixCache, reader_of_prompts
+from slipstream.engine.handles import close_memory, open_memory
+from slipstream.engine.passes import Passes
+from slipstream.engine.prefix_cache import PrefixCache
 from slipstream.engine.records import PassCost, decision_of, round_of
 from slipstream.engine.scheduler import Places, Scheduler
 from slipstream.engine.sequence import Request, SequenceState
@@ -38,13 +33,11 @@ from slipstream.errors import DeadlineError, OptionError, OutOfMemoryError, Slip
 from slipstream.options import DraftScope, EngineOptions
 from slipstream.sampling import Primitives
 from slipstream.verify.base import Verdict, Verifier
-from slipstream.verify.matching import Matching
 
 Trace = Callable[[Decision, Round], None]
 Forgot = Callable[[Sequence[str | None]], None]
 Ended = Callable[[int, FinishReason, Statistics, Mapping[str, int]], None]
 """Sequence, why it ended, its statistics, and reasons for drafts not verified that no round has."""
-PLAIN = Matching()
 
 
 class Engine:
@@ -109,8 +102,9 @@ class Engine:
         self._clock = clock
         self._primitives = primitives
         self._events: list[Event] = []
-        self._steps = 0
-        self._cost = PassCost()
+        self._passes = Passes(
+            program, self.scheduler, self.drafting, self.controller, verifier, clock
+        )
 
     @property
     def busy(self) -> bool:
@@ -141,7 +135,7 @@ class Engine:
             drafters=self.drafting.names,
             scope=self._scope,
         )
-        verifier = self._verifier_of(sequence)
+        verifier = self._passes.verifier_of(sequence)
         if request.constraint is not None and not verifier.lossless:
             raise OptionError(
                 "no grammar with synthetic acceptance, whose output is invalid",
@@ -153,10 +147,6 @@ class Engine:
         sequence.statistics.verified_by(verifier, request.sampling.temperature)
         self.scheduler.submit(sequence)
         return sequence.id
-
-    def _verifier_of(self, sequence: SequenceState) -> Verifier:
-        """A request that wants nothing drafted gets the output of plain decoding."""
-        return self.verifier if sequence.drafts else PLAIN
 
     def forget(self, session: str | None = None) -> None:
         """Erase what drafters learned and prompts kept in a session, or in all.
@@ -197,17 +187,18 @@ class Engine:
         """
         self._expire()
         self._admit()
-        shares = self._plan()
+        shares, cost = self._passes.plan()
         outputs = self._run(shares)
         if outputs is not None:
-            self._settle(shares, outputs)
+            self._settle(shares, outputs, cost)
         events, self._events = self._events, []
         return events
 
     def _expire(self) -> None:
         for sequence in self.scheduler.expired(self._clock):
             emitted = len(sequence.tokens) - sequence.prompt_tokens
-            found = f"{emitted} tokens" if sequence.handle >= 0 else "no place for it yet"
+            placed = sequence.statistics.admitted_s is not None
+            found = f"{emitted} tokens" if placed else "no place for it yet"
             remedy = "Allow more time, or ask for less."
             error = DeadlineError("an output before the request's deadline", found, remedy)
             sequence.finish_reason = "error"
@@ -225,86 +216,21 @@ class Engine:
                 self._retire(sequence)
         for sequence in [s for s in self.scheduler.running if s.handle < 0]:
             try:
-                self._begin(sequence)
+                open_memory(
+                    sequence,
+                    self.program.memory,
+                    self.prefixes,
+                    self.drafting.drafters,
+                    self.scheduler.running,
+                )
             except SlipstreamError as error:
                 self._fail(sequence, error)
-
-    def _begin(self, sequence: SequenceState) -> None:
-        """Open its memory with what there is of its prompt, unless another computes more of it."""
-        reader = reader_of_prompts(self.drafting.drafters, sequence)
-        if self.prefixes is None or reader is not None:
-            sequence.handle = self.program.memory.open()
-            if self.prefixes is not None:
-                sequence.statistics.not_reused = f"{reader} reads the whole prompt"
-            return
-        taken = self.prefixes.take(sequence.session, sequence.tokens, self.scheduler.running)
-        if taken is not None:
-            sequence.handle, sequence.committed = taken
-            sequence.statistics.reused_tokens = sequence.committed
-            sequence.statistics.warm |= sequence.committed > 0
-
-    def _release(self, sequence: SequenceState) -> None:
-        """Keep what it has in memory for its session, or give it back."""
-        whole = sequence.finish_reason != "error" and sequence.shareable
-        if self.prefixes is not None and whole:
-            tokens = sequence.tokens[: sequence.committed]
-            self.prefixes.keep(sequence.session, tokens, sequence.handle)
-        else:
-            self.program.memory.close(sequence.handle)
-        sequence.handle = -1
-
-    def _plan(self) -> list[Share]:
-        start = self._clock()
-        decoding = self.scheduler.decoding()
-        affordable = max(self.scheduler.rows - len(decoding), 0)
-        rooms = [self._room(sequence, affordable) for sequence in decoding]
-        held = self.drafting.propose(decoding, rooms, self.controller)
-        drafts = self.controller.choose(rooms, held)
-        granted = self.scheduler.affordable_drafts([len(draft) for draft in drafts])
-        shares = [
-            decode_share(
-                sequence,
-                draft.cut(grant),
-                room,
-                proposals,
-                len(draft) - grant,
-                self.controller.reason(sequence.id),
-            )
-            for sequence, draft, grant, room, proposals in zip(
-                decoding, drafts, granted, rooms, held, strict=True
-            )
-        ]
-        self._steps += 1
-        self._cost = PassCost(draft_s=self._clock() - start, step=self._steps)
-        chunks = self.scheduler.chunks(sum(len(share.tokens) for share in shares))
-        return shares + [
-            prompt_share(sequence, count, Room(-1, 0, methods=self._methods(sequence)))
-            for sequence, count in chunks
-        ]
-
-    def _room(self, sequence: SequenceState, affordable: int) -> Room:
-        seed_exact = self._verifier_of(sequence).seed_exact
-        drawn = not seed_exact and sequence.sampler.options.temperature > 0
-        return Room(
-            sequence.id,
-            sequence.nodes,
-            sequence.committed,
-            drawn,
-            sequence.scope,
-            affordable,
-            self._methods(sequence),
-            None if sequence.nodes == sequence.room else sequence.room + 1,
-        )
-
-    def _methods(self, sequence: SequenceState) -> tuple[str, ...] | None:
-        """Of its drafters, or None where they are all that there are."""
-        return None if sequence.methods == self.drafting.names else sequence.methods
 
     def _run(self, shares: list[Share]) -> Outputs | None:
         if not shares:
             return None
         try:
-            return self._run_or_undraft(shares)
+            return self._passes.run(shares)
         except OutOfMemoryError as error:
             newest = max(shares, key=lambda share: share.sequence.id)
             self._fail(newest.sequence, error)
@@ -313,31 +239,14 @@ class Engine:
                 self._fail(share.sequence, error)
         return None
 
-    def _run_or_undraft(self, shares: list[Share]) -> Outputs:
-        """Run the step; where memory is short, run it again without drafts."""
-        hidden = self.drafting.hidden([share.sequence for share in shares])
-        try:
-            return self.program.run(assemble(shares, hidden))
-        except OutOfMemoryError:
-            if not any(len(share.draft) for share in shares):
-                raise
-        for place, share in enumerate(shares):
-            if len(share.draft):
-                share.sequence.statistics.rejected_drafts[NO_MEMORY] += 1
-                shares[place] = decode_share(
-                    share.sequence, Draft(), share.room, share.proposals, reason=NO_MEMORY
-                )
-        return self.program.run(assemble(shares, hidden))
-
-    def _settle(self, shares: Sequence[Share], outputs: Outputs) -> None:
-        cost = self._cost
+    def _settle(self, shares: Sequence[Share], outputs: Outputs, cost: PassCost) -> None:
         cost.rows = sum(len(share.tokens) for share in shares)
         cost.prompt_rows = sum(share.prompt_rows for share in shares)
         cost.elapsed_s = outputs.elapsed_s
         self.scheduler.observe(cost.rows, cost.elapsed_s, prompt_rows=cost.prompt_rows)
         start = self._clock()
         passes = target_passes(shares, outputs, logits=self.drafting.needs.logits)
-        verdicts = self._verify(shares, outputs)
+        verdicts = self._verdicts(shares, outputs)
         cost.sample_s = self._clock() - start
         for share, verdict in zip(shares, verdicts, strict=True):
             if share.sequence.finish_reason is None:
@@ -348,41 +257,31 @@ class Engine:
             for share, verdict in zip(shares, verdicts, strict=True)
             if verdict is not None
         ]
-        decisions = [self._observe(share, verdict) for share, verdict in concluded]
+        decisions = [self._observe(share, verdict, cost) for share, verdict in concluded]
         cost.commit_s = self._clock() - start - cost.sample_s
         for (share, verdict), decision in zip(concluded, decisions, strict=True):
             try:
-                self._conclude(share, verdict, decision)
+                self._conclude(share, verdict, decision, cost)
             except SlipstreamError as error:
                 self._fail(share.sequence, error)
 
-    def _verify(self, shares: Sequence[Share], outputs: Outputs) -> list[Verdict | None]:
+    def _verdicts(self, shares: Sequence[Share], outputs: Outputs) -> list[Verdict | None]:
         """A verdict per share; None where nothing was to be sampled or the sequence failed."""
-        verdicts: list[Verdict | None] = []
-        stop = 0
-        for share in shares:
-            start, stop = stop, stop + len(share.logit_rows)
-            verdicts.append(None)
-            if start == stop:
-                continue
-            sequence = share.sequence
-            logits = outputs.logits[start:stop]
-            try:
-                verdicts[-1] = self._verifier_of(sequence).verify(
-                    share.draft, logits, sequence.sampler, sequence.ends
-                )
-            except SlipstreamError as error:
-                self._fail(sequence, error)
-        return verdicts
+        found: list[Verdict | None] = []
+        for share, verdict in zip(shares, self._passes.verify(shares, outputs), strict=True):
+            if isinstance(verdict, SlipstreamError):
+                self._fail(share.sequence, verdict)
+            found.append(None if isinstance(verdict, SlipstreamError) else verdict)
+        return found
 
     def _commit(self, share: Share, verdict: Verdict | None) -> None:
         path = share.path(verdict.path if verdict else ())
         self.program.memory.commit(share.sequence.handle, path)
         share.sequence.committed += len(path)
 
-    def _observe(self, share: Share, verdict: Verdict) -> Decision:
+    def _observe(self, share: Share, verdict: Verdict, cost: PassCost) -> Decision:
         """Tell controller and drafters of a verdict."""
-        decision = decision_of(share, verdict, self._cost, self._clock())
+        decision = decision_of(share, verdict, cost, self._clock())
         if not share.prompt_rows:
             self.controller.observe(decision)
         self.drafting.observe(
@@ -390,13 +289,13 @@ class Engine:
         )
         return decision
 
-    def _conclude(self, share: Share, verdict: Verdict, decision: Decision) -> None:
+    def _conclude(self, share: Share, verdict: Verdict, decision: Decision, cost: PassCost) -> None:
         """Emit a verdict's tokens, retire what is finished."""
         sequence, statistics = share.sequence, share.sequence.statistics
         emitted, discarded = sequence.emit(verdict.sampled, len(verdict.path))
         if statistics.first_token_s is None:
             statistics.first_token_s = decision.time_s
-        made = round_of(share, verdict, len(emitted), discarded, self._cost, sequence.untold())
+        made = round_of(share, verdict, len(emitted), discarded, cost, sequence.untold())
         statistics.rounds.append(made)
         if self._trace is not None:
             self._trace(decision, made)
@@ -422,8 +321,7 @@ class Engine:
     ) -> None:
         """Free what the sequence holds and queue its last event."""
         self.scheduler.remove(sequence)
-        if sequence.handle >= 0:
-            self._release(sequence)
+        close_memory(sequence, self.program.memory, self.prefixes, error)
         own = sequence.statistics.private
         self.drafting.close(sequence, forget=own, private=own and self._scope != "request")
         self.controller.close(sequence.id)

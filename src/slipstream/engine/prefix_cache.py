@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from slipstream.drafters.base import Drafter
 from slipstream.engine.sequence import SequenceState
 from slipstream.memory.base import PAGE_POSITIONS, Memory
 
@@ -178,9 +177,3 @@ def agreement(ours: list[int], theirs: list[int]) -> int:
         else:
             high = middle - 1
     return low
-
-
-def reader_of_prompts(drafters: Sequence[Drafter], sequence: SequenceState) -> str | None:
-    """A drafter of the sequence that wants what the target computes of the whole prompt."""
-    readers = (d.name for d in drafters if d.needs.hidden or d.needs.logits)
-    return next((name for name in readers if name in sequence.drafters), None)
