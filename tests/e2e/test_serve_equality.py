@@ -25,12 +25,22 @@ PROMPTS = (
     "the rain in and the train on",
     "Stock list:\nbolt-m3, shelf A1\nbolt-m4, shelf A2\n\nThe same again:\nbolt-m3,",
     "é and 東京 🙂 and",
+    "the rain in and the train on, " * 6 + "one two three and",
 )
+SCHEMA = {
+    "type": "object",
+    "properties": {"colour": {"enum": ["red", "green"]}, "count": {"enum": [1, 2, 3]}},
+    "required": ["colour", "count"],
+    "additionalProperties": False,
+}
 SAMPLING: tuple[dict[str, Any], ...] = (
     {"temperature": 0.0},
     {"temperature": 1.0, "seed": 5},
     {"temperature": 0.7, "seed": 6, "top_p": 0.9, "top_k": 20},
     {"temperature": 1.2, "seed": 2**62, "min_p": 0.05, "repetition_penalty": 1.2},
+    {"temperature": 1.0, "seed": 8, "stop": ["e", "an"]},
+    {"temperature": 1.0, "seed": 9, "json_schema": SCHEMA},
+    {"temperature": 0.8, "seed": 10, "grammar": 'start: ("one " | "two " | "and ")+'},
 )
 METHODS = ("none", "ngram-simple", "ngram-map-k4v", "ngram-mod", "ngram-cache", "suffix", "auto")
 PATHS = ("/completion", "/v1/completions", "/v1/chat/completions")
@@ -135,7 +145,7 @@ def server(chatty: Path) -> Iterator[RunningServer]:
 
 
 def test_of_a_tiny_model(server: RunningServer, chatty: Path) -> None:
-    judge(server, reference(chatty, context=CONTEXT), cases(96, 20))
+    judge(server, reference(chatty, context=CONTEXT), cases(120, 20))
 
 
 def test_with_few_places_and_little_memory(chatty: Path) -> None:
