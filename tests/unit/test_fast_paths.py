@@ -141,7 +141,7 @@ def test_curve_and_level_are_those_of_the_definition() -> None:
         rows = chance.choice((1, 2, 5, 17, 64))
         times.observe(rows, 0, 0.04 * (1.0 + 0.1 * rows * chance.random()), plain=rows == 1)
         if times.known:
-            assert times.level == median(times._levels)
+            assert times.level == median(seconds for seconds, _ in times._levels)
         values = times._values
         line = [values[low] + way * (values[low + 1] - values[low]) for low, way in costs._PLACES]
         assert times._extras == [0.0, *line]
