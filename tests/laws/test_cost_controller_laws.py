@@ -116,7 +116,9 @@ def test_it_verifies_what_pays_and_its_choices_replay() -> None:
     pairs = list(zip(chosen, decided, strict=True))
     assert all(draft.cut(len(d.verified)) == d.verified for draft, d in pairs)
     assert all(len(draft) == len(d.verified) + d.cut_for_time for draft, d in pairs)
-    assert {d.step for d in decided} == set(range(min(d.step for d in decided), made._steps + 1))
+    assert {d.step for d in decided} == set(
+        range(min(d.step for d in decided), made.passes.steps + 1)
+    )
     assert all(d.draft_s > 0.0 for d in decided)
 
 

@@ -102,7 +102,7 @@ class Engine:
         self._clock = clock
         self._primitives = primitives
         self._events: list[Event] = []
-        self._passes = Passes(
+        self.passes = Passes(
             program, self.scheduler, self.drafting, self.controller, verifier, clock
         )
 
@@ -135,7 +135,7 @@ class Engine:
             drafters=self.drafting.names,
             scope=self._scope,
         )
-        verifier = self._passes.verifier_of(sequence)
+        verifier = self.passes.verifier_of(sequence)
         if request.constraint is not None and not verifier.lossless:
             raise OptionError(
                 "no grammar with synthetic acceptance, whose output is invalid",
@@ -187,7 +187,7 @@ class Engine:
         """
         self._expire()
         self._admit()
-        shares, cost = self._passes.plan()
+        shares, cost = self.passes.plan()
         outputs = self._run(shares)
         if outputs is not None:
             self._settle(shares, outputs, cost)
@@ -230,7 +230,7 @@ class Engine:
         if not shares:
             return None
         try:
-            return self._passes.run(shares)
+            return self.passes.run(shares)
         except OutOfMemoryError as error:
             newest = max(shares, key=lambda share: share.sequence.id)
             self._fail(newest.sequence, error)
@@ -268,7 +268,7 @@ class Engine:
     def _verdicts(self, shares: Sequence[Share], outputs: Outputs) -> list[Verdict | None]:
         """A verdict per share; None where nothing was to be sampled or the sequence failed."""
         found: list[Verdict | None] = []
-        for share, verdict in zip(shares, self._passes.verify(shares, outputs), strict=True):
+        for share, verdict in zip(shares, self.passes.verify(shares, outputs), strict=True):
             if isinstance(verdict, SlipstreamError):
                 self._fail(share.sequence, verdict)
             found.append(None if isinstance(verdict, SlipstreamError) else verdict)

@@ -24,6 +24,9 @@ class Passes:
 
     Args:
         program, scheduler, drafting, controller, verifier, clock: those of the engine.
+
+    Attributes:
+        steps: passes planned so far.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class Passes:
         self._controller = controller
         self._verifier = verifier
         self._clock = clock
-        self._steps = 0
+        self.steps = 0
 
     def verifier_of(self, sequence: SequenceState) -> Verifier:
         """A request that wants nothing drafted gets the output of plain decoding."""
@@ -51,8 +54,8 @@ class Passes:
         """The shares of the next pass, and what planning it took."""
         start = self._clock()
         shares = self._decoding()
-        self._steps += 1
-        cost = PassCost(draft_s=self._clock() - start, step=self._steps)
+        self.steps += 1
+        cost = PassCost(draft_s=self._clock() - start, step=self.steps)
         chunks = self._scheduler.chunks(sum(len(share.tokens) for share in shares))
         return shares + [
             prompt_share(sequence, count, Room(-1, 0, methods=self._methods(sequence)))
