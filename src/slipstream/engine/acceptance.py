@@ -162,6 +162,7 @@ class Foresight:
         run: tokens in a row that it has just foreseen; ``UNKNOWN_RUN`` where it was not asked.
         heard: tokens of the sequence that it has read.
         asked: tokens emitted when it was last asked.
+        weighed: tokens emitted when asking it was last found not to pay.
         backoff: tokens to wait for the next probe while it is parked.
         idle: steps since a node of it was accepted.
     """
@@ -171,6 +172,7 @@ class Foresight:
         self.run = UNKNOWN_RUN
         self.heard = 0
         self.asked = 0
+        self.weighed = -1024
         self.backoff = 32
         self.idle = 0
         self._base = tuple(TRUST * middle for middle in MIDDLES) + UNSTATED[runs_a_model(method)]

@@ -46,6 +46,8 @@ CREDIT_TOKENS = 512  # most tokens to come that are counted on
 LOOK = 0.004  # of a step: what looking may take on average where it has been of no use for long
 LONG = 64  # tokens
 FREE = 0.01  # of a step: what a look-up may take to be asked always
+PARKED = 32  # tokens after which a drafter that runs a model is not weighed at every token
+WEIGHED = 4  # tokens from one weighing of it to the next
 NOTHING = Draft()
 BOOKKEEPING_S = 5e-4  # most per step that is believed; the rest was an interruption
 
@@ -146,7 +148,7 @@ class CostController:
         open_rooms = [
             place
             for place, (room, made) in enumerate(zip(rooms, held, strict=True))
-            if room.opens(method) and room.nodes > 0 and not self._settled(room, made)[1]
+            if self._may_ask(method, room, made)
         ]
         if not open_rooms or not self.times.known:
             return [0] * len(rooms)
@@ -161,6 +163,21 @@ class CostController:
             caps[one.place] = self._cap(method, rooms[one.place], ask)
             self._note(method, rooms[one.place], ask)
         return caps
+
+    def _may_ask(self, method: str, room: Room, made: tuple[Proposal, ...]) -> bool:
+        if not room.opens(method) or room.nodes <= 0 or self._waits(method, room):
+            return False
+        return not self._settled(room, made)[1]
+
+    def _waits(self, method: str, room: Room) -> bool:
+        """Whether it is parked for long and was weighed just now: what decides moves slowly."""
+        view = self.experience.of(room)
+        foresight = view.foresight(method)
+        parked = view.tokens - foresight.asked >= PARKED
+        if not parked or view.tokens - foresight.weighed >= WEIGHED:
+            return False
+        self._refuse(room, method, "parked")
+        return True
 
     def _cap(self, method: str, room: Room, ask: Ask) -> int:
         """A drafter that stops where nothing is worth it may go on while it is sure."""
@@ -197,6 +214,8 @@ class CostController:
         if ask.probe:
             self._probing.add((room.sequence, method))
         if not ask.nodes:
+            view = self.experience.of(room)
+            view.foresight(method).weighed = view.tokens
             self._refuse(room, method, ask.reason)
 
     def _refuse(self, room: Room, method: str, reason: str) -> None:
@@ -454,6 +473,6 @@ class CostController:
         return self.experience.knows(scope, methods)
 
 
-def _drafts(room: Room, made: Sequence[Proposal]) -> bool:
+def _drafts(room: Room, made: tuple[Proposal, ...]) -> bool:
     """Whether anything may be drafted for a sequence; another one costs nothing but its row."""
     return room.methods != () or bool(made)
