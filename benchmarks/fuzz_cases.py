@@ -191,6 +191,8 @@ def byte_case(seed: int, number: int) -> bytes:
     for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
         if data:
             rng.choice(MUTATIONS)(data, rng)
+        if len(data) < 2:  # nothing left to spoil
+            break
     return bytes(data) or b"\r\n"
 
 

@@ -17,6 +17,7 @@ SlipstreamError
     ├── OutOfMemoryError    a planned allocation does not fit
     ├── BackendError        a backend could not be loaded or failed
     ├── OverloadedError     the queue is full (HTTP 429)
+    ├── UnavailableError    the server is stopping (HTTP 503)
     ├── DeadlineError       a deadline passed (HTTP 504)
     └── PeerRuntimeError    a program under measurement failed
 """
@@ -111,6 +112,10 @@ class BackendError(OperationError):
 
 class OverloadedError(OperationError):
     http_status = 429
+
+
+class UnavailableError(OperationError):
+    http_status = 503
 
 
 class DeadlineError(OperationError):

@@ -205,7 +205,7 @@ def test_a_server_that_stops_takes_no_more(lasting: Path) -> None:
             server.terminate()
             with contextlib.suppress(ConnectionError, OSError, *_refusals()):
                 reply = http.post("/completion", json={"prompt": "a", "n_predict": 1})
-                assert reply.status_code in (429, 503)
+                assert reply.status_code == 503
             list(events)
         assert server.wait() == 0
     finally:

@@ -69,6 +69,11 @@ def test_a_case_is_made_from_seed_and_number_alone() -> None:
         assert make(4, 7) != make(3, 7)
 
 
+def test_every_number_makes_a_case() -> None:
+    assert all(fuzz_cases.byte_case(1, number) for number in range(20_000))
+    assert all(fuzz_cases.body_case(1, number) for number in range(2_000))
+
+
 def test_the_requests_that_are_spoilt_are_good_json() -> None:
     paths = {"/completion", "/v1/chat/completions", "/v1/messages", "/infill", "/tokenize"}
     assert paths < set(fuzz_cases.BODIES)

@@ -22,6 +22,7 @@ from slipstream.errors import (
     RequestError,
     SlipstreamError,
     TemplateError,
+    UnavailableError,
 )
 from slipstream.options import SamplingOptions
 from slipstream.server.link import Link
@@ -332,7 +333,7 @@ def test_when_the_server_ends_outputs_end_with_an_error(served: Any) -> None:
         generation = await service.generate(dataclasses.replace(ORDER, choices=2), CALLER)
         first, second = [(await peer.next()).request for _ in range(2)]
         service.stop_accepting()
-        with pytest.raises(BusyError):
+        with pytest.raises(UnavailableError):
             await service.generate(ORDER, CALLER)
         await peer.send(step(event(first, "a", "stop"), event(second, "b")))
         await settled()

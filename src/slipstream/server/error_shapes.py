@@ -28,6 +28,7 @@ _CODES: Final = {
     "AccessError": "invalid_api_key",
     "ContextFullError": "context_length_exceeded",
     "OverloadedError": "overloaded",
+    "UnavailableError": "server_stopping",
     "DeadlineError": "deadline_exceeded",
     "UnknownModelError": "model_not_found",
     "UnsupportedError": "unsupported_value",

@@ -16,7 +16,7 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
-from slipstream.errors import OperationError
+from slipstream.errors import OperationError, UnavailableError
 from slipstream.options import SamplingOptions
 from slipstream.server.app import create_app
 from slipstream.server.auth import Keys
@@ -25,7 +25,6 @@ from slipstream.server.http_protocol import TimedProtocol
 from slipstream.server.link import Link
 from slipstream.server.meters import Meters
 from slipstream.server.prompts import ModelText
-from slipstream.server.refusals import BusyError
 from slipstream.server.service import EngineService, Rules
 from slipstream.server.wire import Ready
 from slipstream.server_options import ServerOptions
@@ -215,8 +214,8 @@ class Ending:
         self._loop.call_later(UNHEALTHY_S, setattr, self._server, "should_exit", True)
 
     def _end_outputs(self) -> None:
-        error = BusyError("an output that runs to its end", "a server that ends", "Ask it again.")
-        self._service.end_all(error)
+        ended = ("an output that runs to its end", "a server that ends", "Ask it again.")
+        self._service.end_all(UnavailableError(*ended))
 
     async def awaited(self, serving: asyncio.Future[None]) -> None:
         """Until the server is down, or is to be at once."""

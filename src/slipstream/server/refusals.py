@@ -51,7 +51,7 @@ class BodyTooLargeError(RequestError):
 
 
 class BusyError(OverloadedError):
-    """The queue is full, or the server is stopping.
+    """The queue is full.
 
     Attributes:
         retry_after_s: seconds after which a place is likely to be free.

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from slipstream.chat import ChatTemplate, Message
-from slipstream.errors import OptionError, OverloadedError, SlipstreamError
+from slipstream.errors import OptionError, OverloadedError, SlipstreamError, UnavailableError
 from slipstream.noise import draw_seed
 from slipstream.options import SamplingOptions
 from slipstream.server.generation import EngineGeneration, Inbox
@@ -186,10 +186,11 @@ class EngineService:
     def _require_room(self, choices: int) -> None:
         """
         Raises:
-            BusyError: the queue is full, or the server is stopping.
+            BusyError: the queue is full.
+            UnavailableError: the server is stopping.
         """
         if self._stopping:
-            raise BusyError("a server that goes on", "one that is stopping", "Ask another one.")
+            raise UnavailableError("a server that goes on", "one that stops", "Ask another.")
         most = self._places + self._options.queue
         if choices > most:
             raise OptionError(
