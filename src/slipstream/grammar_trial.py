@@ -33,6 +33,8 @@ REFUSED: Final = "refused: "
 
 MOST_UNTRIED_CHARACTERS: Final = 1 << 14
 MOST_UNTRIED_REFERENCES: Final = 50
+MOST_UNTRIED_NUMBER: Final = 1 << 53
+"""Beyond it not every integer is a float; constants near -2**63 end llguidance 1.9.1 itself."""
 # keywords that intersect or compare languages, or hold regular expressions
 RISKY: Final = frozenset(
     """allOf oneOf not pattern patternProperties propertyNames multipleOf if dependentSchemas
@@ -55,6 +57,8 @@ def is_plain(schema: str) -> bool:
             left += value.values()
         elif isinstance(value, list):
             left += value
+        elif isinstance(value, int | float) and abs(value) > MOST_UNTRIED_NUMBER:
+            return False
     return references <= MOST_UNTRIED_REFERENCES
 
 
@@ -118,8 +122,9 @@ def uncompiled(kind: str, message: str) -> GrammarError:
 def _too_much(kind: str) -> GrammarError:
     return GrammarError(
         f"a {kind} that is compiled within {CPU_S} s and {MEMORY_BYTES >> 30} GiB of memory",
-        "one that takes more",
-        "Simplify it: fewer patterns that must hold together, shorter chains of references.",
+        "one that takes more, or ends the compiler",
+        "Simplify it: fewer patterns that must hold together, shorter chains of references, "
+        "smaller numbers.",
     )
 
 

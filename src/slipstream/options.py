@@ -47,6 +47,10 @@ Precision = Literal["a8", "a16"]
 KvType = Literal["f16", "q8_0"]
 
 
+MOST = (1 << 31) - 1
+"""Of counts that mean "as many as there are"; they enter native code."""
+
+
 class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Which model runs, and on what."""
 
@@ -140,7 +144,7 @@ class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How logits become tokens, and when to stop. Every filter is off by default."""
 
     temperature: Annotated[float, option("0 = greedy", "temp", ge=0, le=100)] = 0.0
-    top_k: Annotated[int, option("keep the k most likely tokens; 0 = off", ge=0)] = 0
+    top_k: Annotated[int, option("keep the k most likely tokens; 0 = off", ge=0, le=MOST)] = 0
     top_p: Annotated[float, option("keep this probability mass; 1 = off", gt=0, le=1)] = 1.0
     min_p: Annotated[
         float, option("drop tokens below this share of the best; 0 = off", ge=0, le=1)
@@ -156,10 +160,12 @@ class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0.0
     penalty_window: Annotated[
         int,
-        option("tokens the penalties look back; -1 = all, 0 = none", "repeat_last_n", ge=-1),
+        option(
+            "tokens the penalties look back; -1 = all, 0 = none", "repeat_last_n", ge=-1, le=MOST
+        ),
     ] = 64
     logit_bias: Annotated[
-        dict[Annotated[int, Meta(ge=0)], Annotated[float, Meta(ge=-100, le=100)]],
+        dict[Annotated[int, Meta(ge=0, le=MOST)], Annotated[float, Meta(ge=-100, le=100)]],
         option("token id to a number added to its logit"),
     ] = msgspec.field(default_factory=dict)
     seed: (
@@ -172,7 +178,11 @@ class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: Annotated[
         int,
         option(
-            "most tokens to emit; -1 = until the context is full", "n_predict", "predict", ge=-1
+            "most tokens to emit; -1 = until the context is full",
+            "n_predict",
+            "predict",
+            ge=-1,
+            le=MOST,
         ),
     ] = 128
     logprobs: (

@@ -154,6 +154,9 @@ def test_an_unknown_key_names_the_nearest(
 
 
 BAD_SAMPLING: list[tuple[str, Any]] = [
+    ("max_tokens", 10**30),
+    ("top_k", 2**63),
+    ("logit_bias", {10**30: 1.0}),
     ("temperature", -0.1),
     ("temperature", math.nan),
     ("temperature", math.inf),

@@ -75,6 +75,8 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "many pattern properties": {
         "json_schema": {"patternProperties": {f"^{'ab' * i}.*c{i}$": {} for i in range(200)}}
     },
+    "the least integer": {"json_schema": {"enum": [1, -(2**63)]}},
+    "an integer near the least": {"json_schema": {"items": {"const": -(2**63) + 2}}},
     "multiples of a large number": {"json_schema": {"type": "integer", "multipleOf": 1000003}},
     "exponential alternatives": {
         "json_schema": {

@@ -15,7 +15,7 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from slipstream.errors import RequestError, UnsupportedError
-from slipstream.options import SamplingOptions
+from slipstream.options import MOST, SamplingOptions
 from slipstream.server.bodies import ANY, Neutral, document, fill, shown
 from slipstream.server.llama_prompts import ExtraText, require_ids
 from slipstream.server.llama_settings import RANDOM_SEED, SAMPLERS
@@ -109,7 +109,7 @@ class LlamaBody(GenerationBody, kw_only=True):
     samplers: str | list[str] | None = None
     response_fields: Annotated[list[str], Meta(max_length=MOST_FIELDS)] | None = None
     cache_prompt: bool = True
-    id_slot: Annotated[int, Meta(ge=-1)] = -1
+    id_slot: Annotated[int, Meta(ge=-1, le=MOST)] = -1
 
 
 class InfillBody(LlamaBody, kw_only=True):

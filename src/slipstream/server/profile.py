@@ -18,6 +18,7 @@ import msgspec
 
 from slipstream.errors import OptionError
 from slipstream.option_fields import describe, from_mapping, option, validate
+from slipstream.options import MOST
 from slipstream.server.order import Order
 from slipstream.server.wire import Speculation
 from slipstream.speculation_options import DraftScope, MethodName, SpeculationOptions
@@ -53,7 +54,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         | None
     ) = None
     max_tokens: (
-        Annotated[int, option("most tokens to emit, whatever a request asks for", ge=1)] | None
+        Annotated[int, option("most tokens to emit, whatever a request asks for", ge=1, le=MOST)]
+        | None
     ) = None
     deadline_s: (
         Annotated[float, option("seconds after which a request ends", gt=0, le=86400)] | None
