@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -24,14 +24,6 @@ PATIENCE_S = 300.0
 REPLY_BYTES = 256  # more than the prompt and the echo of a message: the reply has begun
 SLEEPING = 10  # looks in a row
 ENDLESS = ("--ignore-eos", "-n", "-1")
-
-
-@pytest.fixture(autouse=True)
-def _interruptible() -> Iterator[None]:
-    """A shell's background job ignores SIGINT, and so would every process that it starts."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="module")
