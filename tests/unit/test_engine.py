@@ -17,7 +17,6 @@ from engines import check_counts, drain, fake_engine, greedy, joined, run
 from fake_program import FakeMemory, FakeProgram, FakeTokenizer
 from slipstream.backends.base import Outputs, Step
 from slipstream.engine.controller import DoublingController
-from slipstream.engine.scheduler import LEAST_ROWS
 from slipstream.engine.sequence import Request
 from slipstream.errors import (
     BackendError,
@@ -118,7 +117,7 @@ def test_chunks_adapt_to_the_time_a_row_takes(seconds_per_row: float) -> None:
     run(fake_engine(program=program, context=2000), [1] * 900, max_tokens=1)
     rows = [len(step.sequences) for step in program.steps]
     assert rows[0] == 32
-    assert all(count <= max(0.25 / seconds_per_row, LEAST_ROWS) for count in rows[1:])
+    assert all(count <= max(0.25 / seconds_per_row, 1) for count in rows[1:])
     assert sum(rows) == 900
     assert all(later <= 2 * earlier for earlier, later in pairwise(rows))
 

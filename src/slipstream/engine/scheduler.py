@@ -16,8 +16,6 @@ from slipstream.options import EngineOptions
 FIRST_ROWS = 32
 # of the time limit of a native call; the rest is margin for the growth of the context
 AIM = 0.8
-# so many cost little more than one (kernels.md): where they are too slow, one is hardly faster
-LEAST_ROWS = 4
 
 
 class Places:
@@ -174,5 +172,4 @@ class Scheduler:
         if not (prompt_rows == rows or rows >= self.rows or slow):
             return
         affordable = int(AIM * self.options.step_time_limit_s * rows / max(elapsed_s, 1e-9))
-        wanted = min(max(affordable, LEAST_ROWS), 2 * self.rows)
-        self.rows = min(wanted, self.options.prefill_chunk)
+        self.rows = max(1, min(affordable, 2 * self.rows, self.options.prefill_chunk))
