@@ -47,7 +47,7 @@ Precision = Literal["a8", "a16"]
 KvType = Literal["f16", "q8_0"]
 
 
-MOST = (1 << 31) - 1
+MOST = 1 << 53
 """Of counts that mean "as many as there are"; they enter native code."""
 
 
