@@ -54,15 +54,9 @@ def prepare(
     _check_session(request.session)
     sampling = request.sampling
     _check_ids(tokens, list(sampling.logit_bias), vocabulary)
-    if len(tokens) >= context:
-        raise ContextFullError(
-            f"a prompt of at most {context - 1} tokens",
-            f"{len(tokens)}",
-            "Shorten the prompt or use a larger context.",
-        )
+    _check_room(len(tokens), context)
     limit = context if sampling.max_tokens < 0 else len(tokens) + sampling.max_tokens
-    seed = draw_seed() if sampling.seed is None else sampling.seed
-    seed = (seed + request.choice) & SEED_MASK
+    seed = _seed_of(request)
     constraint = None if request.constraint is None else request.constraint.fork()
     wanted = request.speculation or Speculation()
     methods, reach = chosen_methods(wanted, drafters), chosen_reach(wanted.scope, scope)
@@ -90,6 +84,21 @@ def _scope_of(request: Request, identity: int, reach: DraftScope) -> str:
     if reach == "request":
         return f"request {identity}"
     return "all" if reach == "all" else f"session {request.session}"
+
+
+def _seed_of(request: Request) -> int:
+    """Choice i uses the seed + i; an omitted seed is drawn."""
+    seed = request.sampling.seed
+    return ((draw_seed() if seed is None else seed) + request.choice) & SEED_MASK
+
+
+def _check_room(prompt_tokens: int, context: int) -> None:
+    if prompt_tokens >= context:
+        raise ContextFullError(
+            f"a prompt of at most {context - 1} tokens",
+            f"{prompt_tokens}",
+            "Shorten the prompt or use a larger context.",
+        )
 
 
 def _check_grammar(request: Request) -> None:
