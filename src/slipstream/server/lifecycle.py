@@ -21,8 +21,9 @@ from slipstream.options import SamplingOptions
 from slipstream.server.app import create_app
 from slipstream.server.auth import Keys
 from slipstream.server.engine_process import EngineProcess
-from slipstream.server.http_protocol import TimedProtocol
+from slipstream.server.http_protocol import protocol_for
 from slipstream.server.link import Link
+from slipstream.server.listener import Listener, most_connections
 from slipstream.server.meters import Meters
 from slipstream.server.prompts import ModelText
 from slipstream.server.service import EngineService, Rules
@@ -30,7 +31,6 @@ from slipstream.server.wire import Ready
 from slipstream.server_options import ServerOptions
 
 KEEP_ALIVE_S: Final = 75  # longer than clients keep a connection, so that they close it
-MOST_CONNECTIONS: Final = 4096
 LAST_EVENTS_S: Final = 5.0  # for the last events to be read, and for the engine process to end
 LAST_WORDS_S: Final = 0.5  # after a second signal, for clients to be told
 UNHEALTHY_S: Final = 1.0  # in which /health tells that the engine process is gone
@@ -57,8 +57,10 @@ class Serving:
     rules: Rules | None = None
 
 
-def listening(options: ServerOptions) -> socket.socket:
+def listening(options: ServerOptions) -> Listener:
     """A socket bound to the server's address; it does not listen yet.
+
+    The limit of file descriptors is raised as far as it goes, and bounds the connections.
 
     Raises:
         OperationError: the address cannot be had.
@@ -66,8 +68,9 @@ def listening(options: ServerOptions) -> socket.socket:
     try:
         found = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = min(found, key=lambda entry: entry[0])
-        bound = socket.socket(family, kind, protocol)
+        bound = Listener(family, kind, protocol)
         try:
+            bound.most = most_connections()
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
         except OSError:
@@ -138,7 +141,7 @@ async def _serve(serving: Serving, bound: socket.socket, ready: Callable[[], Non
 def _config(app: ASGIApp, options: ServerOptions) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=TimedProtocol,
+        http=protocol_for(options.body_timeout_s),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -146,7 +149,6 @@ def _config(app: ASGIApp, options: ServerOptions) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=math.ceil(options.grace_s + LAST_EVENTS_S),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import Final
 
@@ -56,14 +57,22 @@ class Limits:
             await self._app(scope, receive, send)
             return
         body = _Body(receive, self._body_bytes, self._body_s)
-        started = False
+        started = closing = False
 
         async def sending(message: Message) -> None:
-            nonlocal started
-            if not started and body.unfit and not await body.drained():
+            nonlocal started, closing
+            if not started and body.unfit and not body.whole:
+                closing = True
                 message = {**message, "headers": [*message["headers"], CLOSE]}
             started = True
-            await send(message)
+            if not closing or message["type"] != "http.response.body":
+                await send(message)
+                return
+            is_last = not message.get("more_body", False)
+            await send({**message, "more_body": True})
+            if is_last:  # the reply is out; a client in the midst of sending gets to read it
+                await body.drain()
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
 
         try:
             body.require_length(scope)
@@ -95,6 +104,7 @@ class _Body:
 
     Attributes:
         unfit: whether its limits were passed.
+        whole: whether it is over.
     """
 
     def __init__(self, receive: Receive, most_bytes: int, most_s: float) -> None:
@@ -103,7 +113,7 @@ class _Body:
         self._left_bytes = most_bytes
         self._most_s = most_s
         self._ends_s = asyncio.get_running_loop().time() + most_s
-        self._whole = False
+        self.whole = False
         self.unfit = False
 
     def require_length(self, scope: Scope) -> None:
@@ -127,7 +137,7 @@ class _Body:
         Raises:
             BodyTooLargeError, SlowBodyError: the body is beyond its limits.
         """
-        if self._whole:
+        if self.whole:
             return await self._receive()
         try:
             async with asyncio.timeout_at(self._ends_s):
@@ -139,29 +149,22 @@ class _Body:
             ) from None
         if message["type"] == "http.request":
             self._left_bytes -= len(message.get("body", b""))
-            self._whole = not message.get("more_body", False)
+            self.whole = not message.get("more_body", False)
             if self._left_bytes < 0:
                 self.unfit = True
                 raise _too_large(self._most_bytes)
         return message
 
-    async def drained(self) -> bool:
-        """Read on for a while, so that a client in the midst of sending gets to read the reply.
-
-        Returns:
-            Whether the body is over, and the connection fit for another request.
-        """
+    async def drain(self) -> None:
+        """Read on for a while: closed at once, the connection would be reset."""
         left = self._most_bytes
         ends_s = min(self._ends_s, asyncio.get_running_loop().time() + DRAIN_S)
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(ends_s):
-                while not self._whole and left > 0:
+                while not self.whole and left > 0:
                     message = await self._receive()
                     left -= len(message.get("body", b""))
-                    self._whole = not message.get("more_body", False)
-        except TimeoutError:
-            pass
-        return self._whole
+                    self.whole = not message.get("more_body", False)
 
 
 def _too_large(most: int) -> BodyTooLargeError:

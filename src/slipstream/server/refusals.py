@@ -50,6 +50,12 @@ class BodyTooLargeError(RequestError):
     http_status = 413
 
 
+class HeadTooLargeError(RequestError):
+    """A request's head beyond the limit."""
+
+    http_status = 431
+
+
 class BusyError(OverloadedError):
     """The queue is full.
 
