@@ -284,6 +284,42 @@ def test_it_may_be_ended_while_the_model_loads(
     assert process.returncode == code, err
     assert b"Traceback" not in err
     assert b"ready" not in out
+    if number == signal.SIGTERM:
+        assert err.splitlines()[-1] == b"ended before it was ready"
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+@pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.2, 0.5, 1.0])
+def test_it_may_be_ended_as_soon_as_it_handles_signals(
+    slipstream: Command, tiny: Path, delay_s: float
+) -> None:
+    environment = dict(slipstream.environment)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "slipstream", "serve", str(tiny), *BACKEND, "--port", "0"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        comes(lambda: handles(process.pid, signal.SIGTERM))
+        time.sleep(delay_s)
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=PATIENCE_S)
+        _, left = psutil.wait_procs(family, timeout=PATIENCE_S)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err
+    assert not left
+    assert b"Traceback" not in err
+    assert b"ready" in out.splitlines() or err.splitlines()[-1] == b"ended before it was ready"
+
+
+def handles(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    caught = next(line.split()[1] for line in lines if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def test_nobody_is_let_in_while_the_model_loads(slipstream: Command, tiny: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
+import signal
 
 import pytest
 
@@ -79,6 +81,30 @@ def test_exit_codes(
         main([])
     assert caught.value.code == code
     assert capsys.readouterr().err
+
+
+def test_sigterm_before_the_verb_is_imported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told_to_end(_: list[str]) -> int:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return 7
+
+    monkeypatch.setattr(app, "dispatch", told_to_end)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # not this process
+        with pytest.raises(SystemExit) as caught:
+            main(["serve", "x"])
+        assert caught.value.code == 0
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # a second one ends at once
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        with pytest.raises(SystemExit) as caught:
+            main(["run", "x"])  # it is no server
+        assert caught.value.code == 7
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert capsys.readouterr().err == "ended before it was ready\n"
 
 
 def test_a_defect_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from slipstream.errors import OperationError, OptionError, SlipstreamError
 
@@ -35,6 +35,9 @@ _ABOUT = {
     "bench": "Measure; figures hold for this machine and this moment.",
 }
 
+ENDED_BY_SIGTERM = frozenset({"serve"})
+"""Verbs for which SIGTERM is an end that was asked for, also before they handle it themselves."""
+
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 WRITE_FAULTS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 BROKEN_PIPE = 141  # 128 + SIGPIPE
@@ -46,9 +49,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 is no failure
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if ENDED_BY_SIGTERM.intersection(given[:1]):
+        _end_on_sigterm()
     try:
-        code = dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        code = dispatch(given)
         sys.stdout.flush()
+    except Terminated:
+        print("ended before it was ready", file=sys.stderr)
+        code = 0
     except SlipstreamError as error:
         code = report(error)
     except MemoryError:
@@ -65,6 +74,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = report(_unwritable(problem))
         _discard_output()
     sys.exit(code)
+
+
+class Terminated(SystemExit):
+    """SIGTERM came while a verb starts. An exit, so that event loops let it pass."""
+
+
+def _end_on_sigterm() -> None:
+    """Raise ``Terminated`` at the first SIGTERM; a second one ends the process at once."""
+    import signal
+
+    def terminated(number: int, frame: object) -> NoReturn:
+        del frame
+        signal.signal(number, signal.SIG_DFL)
+        raise Terminated(0)
+
+    signal.signal(signal.SIGTERM, terminated)
 
 
 def _open_missing_streams() -> None:

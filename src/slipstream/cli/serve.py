@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import socket
 import sys
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from slipstream.cli.flags import add_flags, in_flags, options
 from slipstream.cli.llama_aliases import add_aliases, settle
@@ -71,16 +70,9 @@ def execute(arguments: argparse.Namespace) -> int:
     for model in filter(None, (plan.model.model, speculation.draft_model)):
         fetch_if_wanted(model)
     warn_of_pretence(speculation)
-    signal.signal(signal.SIGTERM, _terminated)  # until the server itself handles it
     with listening(server) as bound, EngineProcess(plan) as process:
         serving = _opened(process, plan, sampling, server, keys, rules, quiet=arguments.json)
         return _run(serving, bound, as_json=arguments.json)
-
-
-def _terminated(number: int, frame: object) -> NoReturn:
-    """SIGTERM while the model loads: an end that was asked for, as later on."""
-    del number, frame
-    raise SystemExit(0)
 
 
 def _run(serving: Serving, bound: socket.socket, *, as_json: bool) -> int:
