@@ -138,7 +138,10 @@ def event(
 def timings(done: int, drafted: int, accepted: int) -> dict[str, Any]:
     found = {"prompt_n": 12, "prompt_ms": 250.0, "cache_n": 0, "predicted_n": done}
     found |= {"predicted_per_second": 41.5}
-    return found | ({"draft_n": drafted, "draft_n_accepted": accepted} if drafted else {})
+    if drafted:
+        found |= {"draft_n": drafted, "draft_n_accepted": accepted}
+        found |= {"reached_at": [3, 2, 1], "accepted_at": [3, 1, 0]}
+    return found
 
 
 def last_timings(done: int, drafted: int, accepted: int) -> dict[str, Any]:

@@ -145,7 +145,9 @@ class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     temperature: Annotated[float, option("0 = greedy", "temp", ge=0, le=100)] = 0.0
     top_k: Annotated[int, option("keep the k most likely tokens; 0 = off", ge=0, le=MOST)] = 0
-    top_p: Annotated[float, option("keep this probability mass; 1 = off", gt=0, le=1)] = 1.0
+    top_p: Annotated[
+        float, option("keep this probability mass; 1 = off, 0 = the best alone", ge=0, le=1)
+    ] = 1.0
     min_p: Annotated[
         float, option("drop tokens below this share of the best; 0 = off", ge=0, le=1)
     ] = 0.0

@@ -283,7 +283,8 @@ def test_the_page_understands_the_servers_own_endpoints(browser: Browser) -> Non
     service = CharacterService(
         [
             said("One"),
-            WireEvent(1, drafted, " two three<b>", 3, 3, 2),
+            WireEvent(1, drafted, " two three<b>", 3, 3, 2, reached=3),
+            WireEvent(1, (WireToken(8, "", False),), "", 2, 0, 0),  # drafted, and not verified
             ended(acceptance_at=[1.0, 1.0, 0.0], drafters=["suffix"], target_passes=3),
         ]
     )
@@ -295,8 +296,8 @@ def test_the_page_understands_the_servers_own_endpoints(browser: Browser) -> Non
         assert page.evaluate(f"{REPLY}.textContent") == "One two three<b>"
         tinted = f"[...{REPLY}.querySelectorAll('.drafted')].map((part) => part.textContent)"
         assert page.evaluate(tinted) == [" two three"]
-        assert text_of(page, "drafts") == "2 of 3 accepted (67 %)"
-        assert text_of(page, "tokens") == "5 in 3 passes"
+        assert text_of(page, "drafts") == "2 of 5 accepted (40 %)"
+        assert text_of(page, "tokens") == "6 in 3 passes"
         assert text_of(page, "in-effect") == "suffix"
         assert text_of(page, "chart-text") == "1: 100 % of 1, 2: 100 % of 1, 3: 0 % of 1"
         assert page.complaints() == []

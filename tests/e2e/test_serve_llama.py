@@ -96,12 +96,18 @@ def test_timings_and_speculation(http: Any, model: Model, method: str) -> None:
     assert timings["cache_n"] == 0
     assert timings["exact"] is True
     told = made["speculative"]
-    assert told == {**asked, "type": "suffix" if method == "auto" else method}
+    chosen = "suffix" if method == "auto" else method
+    assert (told["type"], told["n_max"], told["scope"]) == (chosen, 6, "request")
     drafted = timings.get("draft_n", 0)
     assert (timings["method"] == "none") == (method == "none")
     assert timings.get("draft_n_accepted", 0) <= drafted
     assert timings["target_passes"] + timings.get("draft_n_accepted", 0) >= len(wanted.ids)
     assert len(timings["acceptance_at"]) <= 6
+    reached, accepted = timings.get("reached_at", []), timings.get("accepted_at", [])
+    accepted = [*accepted, *[0] * (len(reached) - len(accepted))]
+    assert sum(accepted) == timings.get("draft_n_accepted", 0)
+    rates = [a / r for a, r in zip(accepted, reached, strict=True)]
+    assert timings["acceptance_at"] == rates
     if method == "none":
         assert drafted == timings["verification_steps"] == 0
 

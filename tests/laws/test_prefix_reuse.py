@@ -67,6 +67,25 @@ OPENINGS = {
 QUESTIONS = ([5, 6, 7], [8] * 20)
 
 
+def test_a_request_that_wants_nothing_reused_leaves_nothing() -> None:
+    engine = with_cache(fake_engine(context=2000, parallel=2))
+    assert engine.prefixes is not None
+    options = SamplingOptions(max_tokens=9)
+
+    def asked(*reuse: bool) -> list[Output]:
+        ids = [engine.submit(Request(BASE, options, session="a", reuse=one)) for one in reuse]
+        events = drain(engine)
+        return [joined(events, identity) for identity in ids]
+
+    outputs = asked(False, False)
+    assert len(engine.prefixes) == 0
+    outputs += [*asked(True), *asked(False), *asked(True)]
+    counts = [output.statistics.reused_tokens for output in outputs]
+    assert counts == [0, 0, 0, 0, len(BASE) - 1]
+    assert outputs[3].statistics.not_reused == "its request wants nothing reused"
+    assert all(output.visible() == outputs[0].visible() for output in outputs)
+
+
 def talk(engine: Engine, **sampling: Any) -> list[list[Output]]:
     """Three turns of several conversations: each prompt goes on from the output before."""
     prompts, turns = OPENINGS, []

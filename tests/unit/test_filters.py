@@ -19,7 +19,7 @@ from slipstream.sampling import NumpyPrimitives, SamplerState, candidates
     spread=st.sampled_from([0.0, 0.01, 1.0, 8.0, 300.0]),
     levels=st.sampled_from([0, 2, 5]),
     top_k=st.sampled_from([0, 1, 5, 40, 5000]),
-    top_p=st.sampled_from([1.0, 0.999, 0.95, 0.3, 1e-6]),
+    top_p=st.sampled_from([1.0, 0.999, 0.95, 0.3, 1e-6, 0.0]),
     min_p=st.sampled_from([0.0, 1e-12, 0.05, 0.9, 1.0]),
 )
 def test_it_equals_its_slow_twin(
@@ -31,6 +31,14 @@ def test_it_equals_its_slow_twin(
     found = kept(row, top_k, top_p, min_p)
     expected = np.sort(candidates(row, top_k, top_p, min_p))
     np.testing.assert_array_equal(np.arange(size) if found is None else found, expected)
+
+
+def test_no_mass_leaves_the_best_alone() -> None:
+    row = np.array([1.0, 7.0, 3.0, 7.0], np.float32)
+    found = kept(row, 0, 0.0, 0.0)
+    assert found is not None
+    assert found.tolist() == [1]
+    assert candidates(row, 0, 0.0, 0.0).tolist() == [1]
 
 
 def test_no_filter_is_said() -> None:

@@ -352,15 +352,20 @@ def test_chosen_fields() -> None:
     assert reply == {"content": "Hello", "n_predict": 3, "prompt_n": 0}
 
 
-def test_without_the_cache_a_request_is_a_session_of_its_own() -> None:
+def test_without_the_cache_nothing_is_reused() -> None:
     service = ScriptedService()
-    for _ in range(2):
-        post(service, prompt="a", cache_prompt=False, session="mine")
+    post(service, prompt="a", cache_prompt=False, session="mine")
     post(service, prompt="a", session="mine")
-    first, second, third = (caller.session for caller in service.callers)
-    assert first != second
-    assert third == ":mine"
-    assert all(session.startswith(":mine#") for session in (first, second))
+    assert [order.reuse for order in service.orders] == [False, True]
+    assert [caller.session for caller in service.callers] == [":mine"] * 2
+
+
+def test_top_k_of_minus_one_is_off() -> None:
+    service = ScriptedService()
+    service.sampling = SamplingOptions(top_k=40)
+    assert ordered(service, top_k=-1).sampling.top_k == 0
+    assert ordered(service, top_k=0).sampling.top_k == 0
+    assert refusal(prompt="a", top_k=-2)[0] == 400
 
 
 def test_a_prompt_that_is_computed_alone() -> None:

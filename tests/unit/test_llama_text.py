@@ -114,6 +114,15 @@ def test_slots_say_nothing_of_texts() -> None:
     assert "hush" not in get("/slots").text
 
 
+def test_what_slots_and_adapters_do_not_do() -> None:
+    assert get("/lora-adapters").json() == []
+    for path in ("/slots/0?action=save", "/slots/0?action=erase", "/lora-adapters"):
+        reply = get(path, method="POST")
+        assert reply.status_code == 501, path
+        assert reply.json()["error"]["type"] == "not_supported_error"
+        assert reply.json()["error"]["message"].startswith("expected ")
+
+
 def test_no_slot_is_free() -> None:
     full = Meters(places=1)
     assert get("/slots?fail_on_no_slot=1", full).status_code == 200

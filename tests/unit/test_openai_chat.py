@@ -185,10 +185,11 @@ def test_our_own_keys() -> None:
         session="mine",
         workload="code",
         deadline_s=2.5,
-        cache_prompt=True,
+        cache_prompt=False,
         user="somebody",
     )
     order = service.orders[0]
+    assert not order.reuse
     assert order.speculation == Speculation(
         methods=("suffix",), n_max=4, n_min=1, p_min=0.2, scope="request"
     )

@@ -141,6 +141,33 @@ def test_echo() -> None:
     assert ask(ScriptedService(), echo=True, logprobs=1).status_code == 422
 
 
+@pytest.mark.parametrize("name", ["max_tokens", "n_predict"])
+def test_no_token_is_wanted(name: str) -> None:
+    """The prompt is computed; one token is, and nobody sees it."""
+    script = said("re", top=1)
+    service = ScriptedService(script)
+    for echo, text in ((True, "the"), (False, "")):
+        reply = answered(service, echo=echo, **{name: 0})
+        [choice] = reply["choices"]
+        assert (choice["text"], choice["finish_reason"]) == (text, "length")
+        assert reply["usage"]["completion_tokens"] == reply["timings"]["predicted_n"] == 0
+        *chunks, done = streamed(ScriptedService(script), echo=echo, **{name: 0})
+        assert done == "[DONE]"
+        assert texts_of(chunks) == {0: text}
+        assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+    assert {order.sampling.max_tokens for order in service.orders} == {1}
+    assert answered(service, logprobs=1, **{name: 0})["choices"][0]["logprobs"]["tokens"] == []
+    assert ask(ScriptedService([failed()]), **{name: 0}).status_code == 504
+    assert ask(ScriptedService(), max_tokens=False).status_code == 400
+
+
+def test_without_the_cache_nothing_is_reused() -> None:
+    service = ScriptedService(said("re"))
+    answered(service, cache_prompt=False)
+    answered(service, cache_prompt=True)
+    assert [order.reuse for order in service.orders] == [False, True]
+
+
 def test_logprobs_of_every_token_but_the_end() -> None:
     script = said("the", "re", drafted=1, top=2)
     service = ScriptedService(script)

@@ -163,7 +163,7 @@ BAD_SAMPLING: list[tuple[str, Any]] = [
     ("temperature", "1"),
     ("top_k", True),
     ("top_k", 1.5),
-    ("top_p", 0),
+    ("top_p", -0.01),
     ("top_p", 1.01),
     ("min_p", 2),
     ("repetition_penalty", 0),
@@ -192,8 +192,10 @@ def test_values_out_of_type_or_bounds(name: str, value: Any) -> None:
 
 
 def test_messages_state_bounds_and_choices() -> None:
-    with pytest.raises(OptionError, match="a number above 0 and at most 1; found 2"):
+    with pytest.raises(OptionError, match="a number at least 0 and at most 1; found 2"):
         from_mapping(SamplingOptions, {"top_p": 2})
+    with pytest.raises(OptionError, match="a number above 0 and at most 100; found 0"):
+        from_mapping(SamplingOptions, {"repetition_penalty": 0})
     with pytest.raises(OptionError, match=r"some of none, ngram-simple.*found \['ngram'\]"):
         from_mapping(SpeculationOptions, {"type": "ngram"})
     with pytest.raises(OptionError) as raised:

@@ -452,6 +452,42 @@ def test_limits_are_passed_on() -> None:
     }
 
 
+def test_the_echo_has_what_the_methods_themselves_keep_to() -> None:
+    methods = {
+        "draft-simple": {"offered": True, "parameters": {"n_max": 3, "n_min": 1, "p_min": 0.3}},
+        "suffix": {"offered": True, "parameters": {"suffix_n_max": 48, "suffix_p_min": 0.1}},
+        "ngram-simple": {"offered": True, "parameters": {"ngram_simple_size_m": 12}},
+        "mine": {"offered": True, "parameters": {}},
+    }
+
+    def told(*names: str, **limits: Any) -> tuple[Any, ...]:
+        found = echo(Speculation(methods=names, **limits), methods)
+        return found["n_max"], found["n_min"], found["p_min"]
+
+    assert told("draft-simple") == (3, 1, 0.3)
+    assert told("draft-simple", n_max=2, n_min=2, p_min=0.1) == (2, 2, 0.3)
+    assert told("draft-simple", n_max=9, p_min=0.5) == (3, 1, 0.5)
+    assert told("draft-simple", n_max=0) == (0, 1, 0.3)
+    assert told("ngram-simple", "suffix", "draft-simple") == (48, 0, 0.0)
+    assert told("mine", "suffix") == (None, 0, 0.0)
+    assert told() == (None, 0, 0.0)
+
+
+def test_what_is_not_to_be_reused_is_not_learned_either(served: Any) -> None:
+    async def test(service: EngineService, peer: Peer) -> None:
+        held = []
+        for reuse in (True, False):
+            held.append(await service.generate(dataclasses.replace(ORDER, reuse=reuse), CALLER))
+            frame = await peer.next()
+            assert frame.reuse is reuse
+            assert frame.speculation.scope == ("session" if reuse else "request")
+            assert frame.session == CALLER.session
+        for generation in held:
+            generation.cancel()
+
+    served(test)
+
+
 def test_a_reader_that_is_far_behind_is_given_up(
     served: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

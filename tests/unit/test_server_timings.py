@@ -65,6 +65,19 @@ def test_drafts_are_told_where_there_were_some() -> None:
     assert "draft_n" not in timings(plain)
 
 
+def test_counts_by_position_are_of_what_was_examined() -> None:
+    """A draft that was not verified reached no position, though it counts as drafted."""
+    timing = Timing(0.0)
+    observe(timing, event(4, 6, 3, reached=4), 1.0)
+    observe(timing, event(1, 2, 0, reached=1), 1.0)
+    observe(timing, event(1, 2, 0), 1.0)
+    found = timings(timing)
+    assert found["draft_n"] == 10
+    assert found["reached_at"] == [2, 1, 1, 1]
+    assert found["accepted_at"] == [1, 1, 1]
+    assert sum(found["accepted_at"]) == found["draft_n_accepted"]
+
+
 def test_ours_beside_them() -> None:
     found = timings(finished(), {"exact": True})
     assert found["target_passes"] == 4
@@ -103,7 +116,12 @@ def test_while_the_output_grows_only_what_is_known() -> None:
     observe(timing, event(1), 3.0)
     observe(timing, event(2, 3, 1), 4.0)
     found = timings(timing)
-    assert set(LLAMA_NUMBERS.split()) | {"draft_n", "draft_n_accepted"} == set(found)
+    assert set(LLAMA_NUMBERS.split()) | {
+        "draft_n",
+        "draft_n_accepted",
+        "reached_at",
+        "accepted_at",
+    } == set(found)
     assert found["prompt_ms"] == 2000.0
     assert found["predicted_per_second"] == 2.0
 

@@ -153,7 +153,7 @@ def ready_record(serving: Serving, bound: socket.socket) -> dict[str, Any]:
         "context": facts["context"],
         "parallel": facts["parallel"],
         "keys": len(serving.keys),
-        "speculative": echo(serving.ready.speculation),
+        "speculative": echo(serving.ready.speculation, serving.ready.methods),
         "methods": serving.ready.methods,
         "facts": facts,
         "pid": os.getpid(),

@@ -70,6 +70,8 @@ def prepare(
         text=TextStream(tokenizer.stream(), sampling.stop),
         statistics=Statistics(len(tokens), seed, now),
         session=request.session,
+        shareable=request.reuse,
+        reuses=request.reuse,
         scope=_scope_of(request, identity, reach),
         reach=reach,
         methods=methods,

@@ -23,11 +23,13 @@ def open_memory(
     Raises:
         SlipstreamError: the memory failed.
     """
-    reader = reader_of_prompts(drafters, sequence)
-    if prefixes is None or reader is not None:
+    reason = "its request wants nothing reused" if not sequence.reuses else None
+    if (reader := reader_of_prompts(drafters, sequence)) is not None:
+        reason = f"{reader} reads the whole prompt"
+    if prefixes is None or reason is not None:
         sequence.handle = memory.open()
         if prefixes is not None:
-            sequence.statistics.not_reused = f"{reader} reads the whole prompt"
+            sequence.statistics.not_reused = reason
         return
     taken = prefixes.take(sequence.session, sequence.tokens, running)
     if taken is not None:

@@ -50,6 +50,7 @@ class Request:
         speculation: which drafters, and how much of them; None = as the engine does.
         deadline_s: seconds since ``submit`` after which it ends by an error, waiting or running;
             None = never.
+        reuse: whether its prompt may begin with what its session has in memory, and be kept there.
     """
 
     prompt: Sequence[int]
@@ -59,6 +60,7 @@ class Request:
     constraint: Constraint | None = None
     speculation: Speculation | None = None
     deadline_s: float | None = None
+    reuse: bool = True
 
 
 @dataclass(eq=False)
@@ -76,6 +78,7 @@ class SequenceState:
         committed: positions in memory.
         shareable: whether later sequences of its session may use what it has in memory; not after
             its session was erased.
+        reuses: whether it may use what other sequences of its session have in memory.
         scope: of what drafters learn from it.
         reach: how far drafters may learn from it; ``scope`` is that, named.
         methods: names of the drafters chosen for it, in order of precedence.
@@ -98,6 +101,7 @@ class SequenceState:
     handle: int = -1
     committed: int = 0
     shareable: bool = True
+    reuses: bool = True
     scope: str = ""
     session: str = ""
     reach: DraftScope = "session"

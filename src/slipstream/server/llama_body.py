@@ -25,6 +25,7 @@ from slipstream.server.openai_bodies import (
     SAMPLING_KEYS,
     Asked,
     GenerationBody,
+    with_a_token,
 )
 from slipstream.server.openai_bodies import sampling_of as changed_sampling
 from slipstream.server.order import Service
@@ -81,7 +82,6 @@ _WITHOUT: Final[Mapping[str, Mapping[str, float]]] = {
     "temperature": {"temperature": 1.0},
 }
 _NEVER_ON: Final = frozenset({"dry", "top_n_sigma", "typ_p", "typical_p", "xtc", "infill"})
-_LENGTHS: Final = ("max_tokens", "n_predict", "predict")
 _GBNF: Final = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
 
 
@@ -96,7 +96,6 @@ class LlamaBody(GenerationBody, kw_only=True):
         samplers: order of the samplers; those left out are off. ``infill``, which Slipstream does
             not have, stands for the most likely token.
         response_fields: keep these keys of a whole reply; ``a/b`` is moved up as ``b``.
-        cache_prompt: False: nothing of earlier requests is reused.
         id_slot: no effect: what is reused is found by content.
     """
 
@@ -108,7 +107,6 @@ class LlamaBody(GenerationBody, kw_only=True):
     t_max_predict_ms: Annotated[float, Meta(ge=0, le=LONGEST_LIMIT_MS)] = 0
     samplers: str | list[str] | None = None
     response_fields: Annotated[list[str], Meta(max_length=MOST_FIELDS)] | None = None
-    cache_prompt: bool = True
     id_slot: Annotated[int, Meta(ge=-1, le=MOST)] = -1
 
 
@@ -144,33 +142,18 @@ def read(struct: type[Body], request: Request, data: bytes) -> Asked[Body]:
 
 
 def sampling_of(asked: Asked[Body], service: Service) -> SamplingOptions:
-    """The options in effect; ``n_predict`` 0 counts as 1 (``computes_only``).
+    """The options in effect; ``n_predict`` 0 counts as 1 (``Asked.computes_only``).
 
     Raises:
         OptionError, RequestError, UnsupportedError: an option is at fault.
     """
-    given = dict(asked.sampling)
-    for name in _LENGTHS:
-        if _is_zero(given.get(name)):
-            given[name] = 1
+    given = with_a_token(asked.sampling)
     settled: dict[str, Any] = {"logprobs": asked.body.n_probs or None}
     if "logit_bias" in given:
         settled["logit_bias"] = bias_of(given.pop("logit_bias"), service.tokenizer)
     if asked.body.samplers is not None:
         settled |= _without(_sampler_names(asked.body.samplers))
     return changed_sampling(service.sampling, given, **settled)
-
-
-def computes_only(asked: Asked[Body]) -> bool:
-    """Whether a prompt is to be computed and kept, and no token wanted (``n_predict`` 0).
-
-    A prefix is kept once a token was sampled, so one is, and nobody sees it.
-    """
-    return any(_is_zero(asked.sampling.get(name)) for name in _LENGTHS)
-
-
-def _is_zero(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value == 0
 
 
 def bias_of(value: Any, tokenizer: Tokenizer) -> dict[int, float]:

@@ -7,7 +7,6 @@ Beyond its keys a reply has ``speculative`` (what drafted) and, where ``show_dra
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
@@ -21,7 +20,6 @@ from slipstream.server.llama_body import (
     Body,
     InfillBody,
     LlamaBody,
-    computes_only,
     read,
     sampling_of,
 )
@@ -29,7 +27,7 @@ from slipstream.server.llama_output import LlamaOutput
 from slipstream.server.llama_prompts import Gap, gap_ids, prompt_ids, prompts_of
 from slipstream.server.llama_reply import LlamaReply
 from slipstream.server.openai_bodies import Asked
-from slipstream.server.order import Caller, Generation, Service
+from slipstream.server.order import Generation, Service
 from slipstream.server.outputs import merged
 from slipstream.server.replies import (
     Events,
@@ -100,10 +98,10 @@ async def _answer(
     generations: list[Generation] = []
     try:
         for order in orders:
-            generation = await service.generate(order, _caller(asked))
+            generation = await service.generate(order, asked.caller)
             generations.append(generation)
         reply = LlamaReply(service, asked.body, generations, texts)
-        outputs = reply.outputs(asked.arrived_s, silent=computes_only(asked))
+        outputs = reply.outputs(asked.arrived_s, silent=asked.computes_only)
         streams = [await begun(generation) for generation in generations]
     except BaseException:
         _cancel(generations)
@@ -119,13 +117,6 @@ async def _answer(
         raise
     found = [reply.whole(output) for output in outputs]
     return json_reply(found[0] if len(found) == 1 else found)
-
-
-def _caller(asked: Asked[Body]) -> Caller:
-    """Without ``cache_prompt`` a request is a session of its own."""
-    if asked.body.cache_prompt:
-        return asked.caller
-    return Caller(session=f"{asked.caller.session}#{secrets.token_hex(8)}")
 
 
 def _cancel(generations: Sequence[Generation]) -> None:

@@ -83,7 +83,7 @@ def routes(service: Service) -> list[Route]:
 
     async def apply_template(request: Request, data: bytes) -> Response:
         del request
-        body = parse(TemplateBody, data, {**NEUTRAL, **_MODEL})
+        body = parse(TemplateBody, data, {**NEUTRAL, **_MODEL, "cache_prompt": ANY})
         ids = await service.chat_ids(
             template_messages(body.messages, parsed=True),
             tools=body.tools or None,

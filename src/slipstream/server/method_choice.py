@@ -17,6 +17,11 @@ Methods = Mapping[str, Mapping[str, Any]]
 REACHES: Final[tuple[DraftScope, ...]] = ("request", "session", "all")
 """The narrowest first."""
 
+# how the methods' parameters are called that bound a draft
+_LONGEST: Final = ("n_max", "size_m")
+_SHORTEST: Final = ("n_min",)
+_LEAST: Final = ("p_min",)
+
 
 def in_effect(asked: Speculation | None, default: Speculation, methods: Methods) -> Speculation:
     """What an order runs with: what it asks for, and of the server where it asks for nothing.
@@ -42,11 +47,34 @@ def in_effect(asked: Speculation | None, default: Speculation, methods: Methods)
     )
 
 
-def echo(speculation: Speculation) -> dict[str, Any]:
-    """A ``speculative`` object that asks for the same."""
+def echo(speculation: Speculation, methods: Methods | None = None) -> dict[str, Any]:
+    """A ``speculative`` object that says what is in effect.
+
+    The limits are those of the request and of the methods' own parameters; where several methods
+    draft, the widest of theirs.
+
+    Args:
+        methods: ``wire.Ready.methods``; None = their parameters are not known.
+    """
     told = msgspec.structs.asdict(speculation)
-    names = told.pop("methods") or ("none",)
-    return {"type": ",".join(names), **told}
+    names = told.pop("methods") or ()
+    if names and methods is not None:
+        own = [methods[name].get("parameters", {}) for name in names]
+        longest = [_limit(parameters, _LONGEST) for parameters in own]
+        if None not in longest:
+            told["n_max"] = min(filter(_is_set, (told["n_max"], max(longest))))
+        told["n_min"] = max(told["n_min"], min(_limit(one, _SHORTEST) or 0 for one in own))
+        told["p_min"] = max(told["p_min"], min(_limit(one, _LEAST) or 0.0 for one in own))
+    return {"type": ",".join(names or ("none",)), **told}
+
+
+def _limit(parameters: Mapping[str, Any], endings: tuple[str, ...]) -> Any:
+    """The parameter of such a name, or None."""
+    return next((value for name, value in parameters.items() if name.endswith(endings)), None)
+
+
+def _is_set(value: Any) -> bool:
+    return value is not None
 
 
 def _chosen(names: tuple[str, ...], methods: Methods) -> tuple[str, ...]:

@@ -57,7 +57,6 @@ OPENAI_NEUTRAL: Final[Neutral] = {
     "function_call": ("none", "auto"),
 }
 LLAMA_NEUTRAL: Final[Neutral] = {
-    "cache_prompt": True,
     "id_slot": -1,
     "n_keep": 0,
     "n_discard": 0,
@@ -97,13 +96,19 @@ class StreamOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class GenerationBody(msgspec.Struct, kw_only=True):
-    """What chat and completions have in common; keys of our own come last."""
+    """What chat and completions have in common; keys of our own come last.
+
+    Attributes:
+        cache_prompt: llama.cpp's; False: nothing of earlier requests is reused, nothing of this one
+            kept.
+    """
 
     model: str = ""
     n: Annotated[int, Meta(ge=1, le=MOST_CHOICES)] = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
     max_completion_tokens: int | None = None
+    cache_prompt: bool = True
     timings_per_token: bool = False
     speculative: Any = None
     session: str | None = None
@@ -143,6 +148,9 @@ class CompletionBody(GenerationBody, kw_only=True):
 Body = TypeVar("Body", bound=GenerationBody)
 
 
+LENGTHS: Final = ("max_tokens", "n_predict", "predict")
+
+
 @dataclass(frozen=True, slots=True)
 class Asked(Generic[Body]):
     """A request as read.
@@ -156,6 +164,11 @@ class Asked(Generic[Body]):
     sampling: Mapping[str, Any]
     request: Request
     arrived_s: float
+
+    @property
+    def computes_only(self) -> bool:
+        """Whether a prompt is to be computed and kept, and no token wanted (``max_tokens`` 0)."""
+        return any(_is_zero(self.sampling.get(name)) for name in LENGTHS)
 
     @property
     def caller(self) -> Caller:
@@ -178,6 +191,7 @@ class Asked(Generic[Body]):
             workload=self._workload,
             deadline_s=self.body.deadline_s,
             endpoint=self.request.url.path,
+            reuse=self.body.cache_prompt,
         )
 
     @property
@@ -217,13 +231,28 @@ def read(struct: type[Body], request: Request, data: bytes) -> Asked[Body]:
     return Asked(body, given, request, arrived_s)
 
 
+def with_a_token(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Sampling keys with 1 for a length of 0, for ``Asked.computes_only``.
+
+    A prefix is kept once a token was sampled, so one is, and nobody sees it.
+    """
+    return {
+        name: 1 if name in LENGTHS and _is_zero(value) else value for name, value in given.items()
+    }
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value == 0
+
+
 def sampling_of(
     defaults: SamplingOptions, given: Mapping[str, Any], **settled: Any
 ) -> SamplingOptions:
     """The server's options as a request changes them.
 
     Args:
-        given: option name or alias -> value; seed -1 (llama.cpp's) means drawn.
+        given: option name or alias -> value; of llama.cpp's values seed -1 means drawn, top_k -1
+            off.
         settled: option name -> value that the endpoint worked out of other keys, or None.
 
     Raises:
@@ -233,6 +262,8 @@ def sampling_of(
     (named,) = spread(given, SamplingOptions)
     if named.get("seed") == -1:
         del named["seed"]
+    if named.get("top_k") == -1:
+        named["top_k"] = 0
     named |= {name: value for name, value in settled.items() if value is not None}
     shapes = [name for name in GRAMMARS if name in named]
     if shapes:  # the server's own gives way

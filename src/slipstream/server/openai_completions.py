@@ -17,10 +17,17 @@ from slipstream.server.bodies import require_neutral, shown
 from slipstream.server.completion_stream import CompletionStream
 from slipstream.server.llama_prompts import Gap, gap_ids, require_ids
 from slipstream.server.logprob_formats import completion_logprobs
-from slipstream.server.openai_bodies import MOST_CHOICES, Asked, CompletionBody, read
+from slipstream.server.openai_bodies import (
+    MOST_CHOICES,
+    Asked,
+    CompletionBody,
+    read,
+    sampling_of,
+    with_a_token,
+)
 from slipstream.server.openai_replies import Frame, shown_drafts, usage
 from slipstream.server.order import Generation, Service
-from slipstream.server.outputs import Output, all_collected, merged
+from slipstream.server.outputs import Output, Silent, all_collected, merged
 from slipstream.server.replies import (
     DONE,
     Events,
@@ -77,10 +84,13 @@ class Completions:
             require_neutral("best_of", body.best_of, body.n)
         if body.echo and body.logprobs is not None:
             raise UnsupportedError(
-                "`echo` without `logprobs`", "both", "Log-probabilities of prompts are not kept."
+                "`echo` without `logprobs`",
+                "both",
+                "A prompt is computed without the log-probabilities of its tokens.",
             )
-        sampling = asked.sampling_with(
+        sampling = sampling_of(
             self._service.sampling,
+            with_a_token(asked.sampling),
             logprobs=body.logprobs,
             json_schema=schema_of(body.response_format),
         )
@@ -103,7 +113,8 @@ class Completions:
         try:
             for prompt in prompts:
                 order = asked.order(self._service, prompt.ids, sampling)
-                generations.append(await self._service.generate(order, asked.caller))
+                generation = await self._service.generate(order, asked.caller)
+                generations.append(Silent(generation) if asked.computes_only else generation)
         except BaseException:
             _cancel(generations)
             raise

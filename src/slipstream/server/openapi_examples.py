@@ -31,6 +31,8 @@ _TIMINGS: Final[Value] = {
     "verification_steps": 1,
     "tested_n": 2,
     "discarded_n": 0,
+    "reached_at": [1, 1],
+    "accepted_at": [1, 0],
     "acceptance_at": [1.0, 0.0],
     "draft_ms": 0.1,
     "verify_ms": 18.0,

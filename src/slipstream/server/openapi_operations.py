@@ -197,7 +197,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         "The prompt that a conversation becomes",
         "llama-server",
         body=TemplateBody,
-        neutral={**NEUTRAL, **_MODEL},
+        neutral={**NEUTRAL, **_MODEL, "cache_prompt": ANY},
         examples={"conversation": {"messages": [{"role": "user", "content": "Hello"}]}},
         reply=openapi_replies.PromptReply,
         reply_example={"prompt": "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"},
@@ -218,6 +218,13 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         query={"fail_on_no_slot": "1: 503 where every place is taken."},
         errors=(503,),
     ),
+    ("POST", "/slots/{id}"): Operation(
+        "Refused: prefixes are kept by content", "llama-server", errors=(501,)
+    ),
+    ("GET", "/lora-adapters"): Operation(
+        "No adapters", "llama-server", reply=list[Any], reply_example=[]
+    ),
+    ("POST", "/lora-adapters"): Operation("Refused", "llama-server", errors=(501,)),
     ("GET", "/metrics"): Operation(
         "Counters and histograms, with --metrics", "Server", media="text/plain", errors=(404,)
     ),

@@ -35,7 +35,8 @@ class AnthropicErrorReply(msgspec.Struct):
 class Timings(msgspec.Struct, kw_only=True):
     """llama.cpp's names first, then ours, which come once an output is complete.
 
-    ``acceptance_at[i]`` is drafts accepted at position i / drafts that reached it.
+    ``acceptance_at[i]`` is drafts accepted at position i / drafts that reached it, which
+    ``accepted_at`` and ``reached_at`` count; these also come while the output grows.
     """
 
     cache_n: int
@@ -49,6 +50,8 @@ class Timings(msgspec.Struct, kw_only=True):
     predicted_per_second: float
     draft_n: int = 0
     draft_n_accepted: int = 0
+    reached_at: list[int] = []
+    accepted_at: list[int] = []
     queue_ms: float | None = None
     target_passes: int = 0
     verification_steps: int = 0

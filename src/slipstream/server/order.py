@@ -35,6 +35,7 @@ class Order:
         workload: tag that a profile maps to a method; None = no tag.
         deadline_s: from its arrival.
         endpoint: path, for the metrics.
+        reuse: whether earlier requests may be made use of, and this one be remembered.
     """
 
     prompt: Sequence[int]
@@ -44,6 +45,7 @@ class Order:
     workload: str | None = None
     deadline_s: float | None = None
     endpoint: str = ""
+    reuse: bool = True
 
 
 class Generation(Protocol):
@@ -126,6 +128,7 @@ class Timing:
         first_s, last_s: of its first and newest token.
         tokens: emitted.
         drafted, tested, accepted: so far.
+        reached_at, accepted_at: drafts examined and accepted at each position, so far.
     """
 
     arrived_s: float
@@ -135,4 +138,6 @@ class Timing:
     drafted: int = 0
     tested: int = 0
     accepted: int = 0
+    reached_at: list[int] = field(default_factory=list)
+    accepted_at: list[int] = field(default_factory=list)
     summary: Mapping[str, Any] = field(default_factory=dict)

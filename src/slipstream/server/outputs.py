@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from slipstream.server.logprob_formats import text_tokens
 from slipstream.server.order import Generation, Timing
 from slipstream.server.replies import Events, close, require_no_error
@@ -49,6 +51,39 @@ class Output:
         self.texts.append(event.text)
         self.tokens += event.tokens
         self.finish_reason, self.stop = event.finish_reason, event.stop
+
+
+class Silent:
+    """A generation of which nothing is wanted but that its prompt is computed.
+
+    Args:
+        generation: of one token.
+    """
+
+    def __init__(self, generation: Generation) -> None:
+        self.order = generation.order
+        self.id = generation.id
+        self.created_s = generation.created_s
+        self.speculation = generation.speculation
+        self._generation = generation
+
+    async def events(self) -> AsyncIterator[tuple[int, WireEvent]]:
+        """See ``order.Generation``: no text, no tokens, an end by ``length``."""
+        events = self._generation.events()
+        try:
+            async for choice, event in events:
+                reason = event.finish_reason and ("length" if event.error is None else "error")
+                yield (
+                    choice,
+                    msgspec.structs.replace(
+                        event, tokens=(), text="", finish_reason=reason, stop=None
+                    ),
+                )
+        finally:
+            await close(events)
+
+    def cancel(self) -> None:
+        self._generation.cancel()
 
 
 def new_timing(generation: Generation, arrived_s: float) -> Timing:

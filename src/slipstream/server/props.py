@@ -21,7 +21,7 @@ from slipstream.errors import OutOfMemoryError
 from slipstream.server.llama_settings import generation_settings, next_token
 from slipstream.server.meters import MeteredRequest, Meters
 from slipstream.server.order import Service
-from slipstream.server.refusals import MethodError
+from slipstream.server.refusals import MethodError, NotImplementedHereError
 from slipstream.server.replies import error_reply, json_reply
 
 _FILE_KEYS: Final = frozenset({"model", "path", "draft_model"})
@@ -43,9 +43,26 @@ def routes(service: Service, meters: Meters) -> list[Route]:
             return error_reply(_no_slot(len(found)))
         return json_reply(found)
 
+    async def act_on_slot(request: Request) -> Response:
+        action = request.query_params.get("action", "")
+        raise NotImplementedHereError(
+            "slots that are neither saved, restored nor erased",
+            f"`action={action:.40}`",
+            "Prefixes are kept by session and content: send the prompt again, with `session`.",
+        )
+
+    async def adapters(request: Request) -> Response:
+        if request.method == "POST":
+            raise NotImplementedHereError(
+                "a model without LoRA adapters", "a list of them", "Merge the adapter into a file."
+            )
+        return json_reply([])
+
     return [
         Route("/props", props, methods=["GET", "POST"]),
         Route("/slots", slots, methods=["GET"]),
+        Route("/slots/{id:int}", act_on_slot, methods=["POST"]),
+        Route("/lora-adapters", adapters, methods=["GET", "POST"]),
     ]
 
 

@@ -38,6 +38,12 @@ class MethodError(RequestError):
     http_status = 405
 
 
+class NotImplementedHereError(RequestError):
+    """Something that llama-server does and this server does not."""
+
+    http_status = 501
+
+
 class SlowBodyError(RequestError):
     """A body that does not arrive."""
 

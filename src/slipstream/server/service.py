@@ -159,7 +159,11 @@ class EngineService:
         numbers = [next(self._numbers) for _ in range(order.choices)]
         inbox = Inbox(order.choices)
         generation = EngineGeneration(
-            order, numbers, inbox, {**echo(order.speculation), **told_of_rule}, self._cancel
+            order,
+            numbers,
+            inbox,
+            {**echo(order.speculation, self.methods), **told_of_rule},
+            self._cancel,
         )
         for choice, number in enumerate(numbers):
             self._begin(Live(inbox, choice, self._clock()), number, order, caller.session)
@@ -174,11 +178,14 @@ class EngineService:
         sampling = order.sampling
         if sampling.seed is None:
             sampling = msgspec.structs.replace(sampling, seed=draw_seed())
+        speculation = in_effect(order.speculation, self._default, self.methods)
+        if not order.reuse:
+            speculation = msgspec.structs.replace(speculation, scope="request")
         deadlines = [s for s in (order.deadline_s, self._options.deadline_s) if s is not None]
         arranged = dataclasses.replace(
             order,
             sampling=sampling,
-            speculation=in_effect(order.speculation, self._default, self.methods),
+            speculation=speculation,
             deadline_s=min(deadlines, default=None),
         )
         return arranged, more
@@ -194,7 +201,9 @@ class EngineService:
         most = self._places + self._options.queue
         if choices > most:
             raise OptionError(
-                f"at most {most} outputs at a time", f"{choices}", "Ask for fewer (`n`)."
+                f"`n` of at most {most}, the outputs that may run or wait",
+                f"{choices}",
+                "Ask for fewer.",
             )
         if len(self._live) + choices > most:
             raise BusyError(
@@ -220,6 +229,7 @@ class EngineService:
             session=session,
             speculation=order.speculation,
             deadline_s=order.deadline_s,
+            reuse=order.reuse,
         )
         self._link.submit(frame, self._deliver)
 

@@ -26,6 +26,7 @@ def engine_request(
         constraint=constraint,
         speculation=_speculation(frame.speculation or wire.Speculation(), default),
         deadline_s=deadline_s,
+        reuse=frame.reuse,
     )
 
 

@@ -26,8 +26,17 @@ def observe(timing: Timing, event: WireEvent, now_s: float) -> None:
     timing.drafted += event.drafted
     timing.tested += event.tested
     timing.accepted += event.accepted
+    _count(timing.reached_at, event.reached)
+    _count(timing.accepted_at, event.accepted)
     if event.summary is not None:
         timing.summary = event.summary
+
+
+def _count(counts: list[int], depth: int) -> None:
+    """One more at each position above a depth."""
+    counts += [0] * (depth - len(counts))
+    for place in range(depth):
+        counts[place] += 1
 
 
 def timings(timing: Timing, facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -36,7 +45,7 @@ def timings(timing: Timing, facts: Mapping[str, Any] | None = None) -> dict[str,
     llama.cpp's names come first, in its sense: a prompt's tokens without those reused
     (``cache_n``), its time without that in the queue, rates of the output over the tokens after
     the first, and ``draft_n`` only where something was drafted. They are always numbers, 0 where
-    nothing was measured. Ours follow once the output is complete; there None means undefined.
+    nothing was measured. Our counts of drafts by position go with ``draft_n``. Ours follow once the output is complete; there None means undefined.
 
     Args:
         timing: its ``summary`` may hold ``prompt_tokens`` alone while the output grows.
@@ -66,6 +75,7 @@ def _llama(timing: Timing) -> dict[str, Any]:
     }
     if timing.drafted:
         found |= {"draft_n": timing.drafted, "draft_n_accepted": timing.accepted}
+        found |= {"reached_at": [*timing.reached_at], "accepted_at": [*timing.accepted_at]}
     return found
 
 

@@ -37,6 +37,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
         choice: i of n outputs for one prompt; it uses seed + i.
         session: scope of what is learned and reused; holds no key.
         deadline_s: seconds from its arrival after which it ends by an error; None = none.
+        reuse: see ``engine.sequence.Request``.
     """
 
     request: int
@@ -46,6 +47,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     session: str = ""
     speculation: Speculation | None = None
     deadline_s: float | None = None
+    reuse: bool = True
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
@@ -98,6 +100,7 @@ class WireEvent(msgspec.Struct, frozen=True, array_like=True):
         request: the number in ``Submit``.
         tokens, text, finish_reason, stop, error: as ``engine.events.Event``.
         drafted, tested, accepted: of this step, for this request.
+        reached: depths of its draft that were examined: ``accepted``, or one more.
         summary: ``Statistics.summary()`` without its rounds, on the last event, and beside it
             ``times`` {queue_s, prompt_s, draft_s, verify_s, sample_s, commit_s} and
             ``reused_tokens``.
@@ -113,6 +116,7 @@ class WireEvent(msgspec.Struct, frozen=True, array_like=True):
     stop: str | None = None
     error: WireError | None = None
     summary: dict[str, Any] | None = None
+    reached: int = 0
 
 
 class Load(msgspec.Struct, frozen=True, array_like=True):

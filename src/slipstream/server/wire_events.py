@@ -31,8 +31,9 @@ def wire_event(
         WireToken(token.id, token.text, token.from_draft, token.logprob, token.top)
         for token in event.tokens
     )
+    reached = 0 if made is None else made.reached
     if event.finish_reason is None:
-        return WireEvent(number, tokens, event.text, *counts)
+        return WireEvent(number, tokens, event.text, *counts, reached=reached)
     statistics = event.statistics
     return WireEvent(
         number,
@@ -43,6 +44,7 @@ def wire_event(
         stop=event.stop,
         error=None if event.error is None else told(event.error),
         summary=None if statistics is None else summary(statistics, queue_s, observed or {}),
+        reached=reached,
     )
 
 

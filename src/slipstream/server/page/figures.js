@@ -13,32 +13,6 @@ function percent(part) {
   return `${Math.round(100 * part)} %`;
 }
 
-// Drafts that reached a position and were accepted there, from what every step adds.
-export class Acceptance {
-  constructor() {
-    this.reached = [];
-    this.accepted = [];
-    this.drafted = 0;
-  }
-
-  step(draftedSoFar, accepted) {
-    const drafted = draftedSoFar - this.drafted;
-    this.drafted = draftedSoFar;
-    for (let i = 0; i < Math.min(drafted, accepted + 1); i += 1) {
-      this.reached[i] = (this.reached[i] ?? 0) + 1;
-      this.accepted[i] = (this.accepted[i] ?? 0) + (i < accepted ? 1 : 0);
-    }
-  }
-
-  rates() {
-    return this.reached.map((reached, i) => this.accepted[i] / reached);
-  }
-
-  counts() {
-    return this.reached;
-  }
-}
-
 function shape(name, attributes, text) {
   const element = document.createElementNS(SVG, name);
   for (const [attribute, value] of Object.entries(attributes)) {
@@ -64,19 +38,19 @@ function bar(rate, place, width, title) {
   return group;
 }
 
-export function showChart(rates, counts) {
+// Of the drafts that reached a position, those accepted there.
+export function showChart(reached, accepted) {
+  const rates = reached.map((count, i) => (accepted[i] ?? 0) / count);
   const shown = rates.slice(0, MOST_BARS);
   const width = 320 / Math.max(shown.length, 6);
-  const titles = shown.map((rate, i) => {
-    const of = counts[i] === undefined ? "" : ` of ${counts[i]}`;
-    return `${i + 1}: ${percent(rate)}${of}`;
-  });
+  const titles = shown.map((rate, i) => `${i + 1}: ${percent(rate)} of ${reached[i]}`);
   byId("chart").replaceChildren(...shown.map((rate, i) => bar(rate, i, width, titles[i])));
   const more = rates.length > shown.length ? ", .." : "";
   say("chart-text", titles.length ? `${titles.join(", ")}${more}` : "No drafts yet.");
 }
 
-export function showFigures(timings, tokens) {
+export function showFigures(timings) {
+  const tokens = timings.predicted_n ?? 0;
   const drafted = timings.draft_n ?? 0;
   const accepted = timings.draft_n_accepted ?? 0;
   const speed = timings.predicted_per_second;

@@ -1,6 +1,6 @@
 // Everything a model or the server says is put in as text nodes; nothing here parses HTML.
 
-import { Acceptance, byId, clearFigures, say, showChart, showEffect, showFigures } from "./figures.js";
+import { byId, clearFigures, say, showChart, showEffect, showFigures } from "./figures.js";
 import { Transcript } from "./transcript.js";
 
 const conversation = [];
@@ -129,9 +129,8 @@ async function* events(response) {
 class Reply {
   constructor() {
     this.transcript = new Transcript("assistant", "Model");
-    this.acceptance = new Acceptance();
-    this.tokens = 0;
-    this.accepted = 0;
+    this.begun = false;
+    this.timings = {}; // the server's newest: the one source of every count and rate
     this.finish = null;
   }
 
@@ -141,20 +140,20 @@ class Reply {
     const choice = chunk.choices?.[0];
     const tokens = own.tokens ?? [[choice?.delta?.content ?? "", false]];
     for (const [text, drafted] of tokens) this.transcript.add(text, drafted);
-    if (this.tokens === 0 && !this.empty) say("status", "Writing …");
-    const accepted = tokens.filter(([, drafted]) => drafted).length;
-    this.tokens += own.tokens === undefined ? 0 : tokens.length;
-    this.accepted += accepted;
+    if (!this.begun && !this.empty) {
+      this.begun = true;
+      say("status", "Writing …");
+    }
     this.finish = choice?.finish_reason ?? this.finish;
     if (chunk.speculative) showEffect(chunk.speculative);
     if (chunk.seed != null) say("seed-used", String(chunk.seed));
-    if (chunk.timings) this.show(chunk.timings, accepted);
+    if (chunk.timings) this.show(chunk.timings);
   }
 
-  show(timings, accepted) {
-    this.acceptance.step(timings.draft_n ?? 0, accepted);
-    showFigures(timings, timings.predicted_n ?? this.tokens);
-    showChart(timings.acceptance_at ?? this.acceptance.rates(), this.acceptance.counts());
+  show(timings) {
+    this.timings = timings;
+    showFigures(timings);
+    showChart(timings.reached_at ?? [], timings.accepted_at ?? []);
   }
 
   get empty() {
@@ -169,7 +168,8 @@ class Reply {
     }
     conversation.push({ role: "assistant", content: this.transcript.text });
     const atEnd = this.transcript.atEnd();
-    say("status", `${note}: ${this.tokens} tokens, ${this.accepted} of them accepted draft tokens.`);
+    const { predicted_n: tokens = 0, draft_n_accepted: accepted = 0 } = this.timings;
+    say("status", `${note}: ${tokens} tokens, ${accepted} of them accepted draft tokens.`);
     if (atEnd) this.transcript.follow(); // the line above may have become two
   }
 }
