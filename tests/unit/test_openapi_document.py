@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from character_service import CharacterService
 from json_schemas import MismatchError, check, resolve
+from servers import server_events
 from slipstream.options import SamplingOptions
 from slipstream.server import app, health
 from slipstream.server.bodies import ANY, fill
@@ -21,6 +22,8 @@ from slipstream.server.openapi_operations import OPERATIONS
 from slipstream.server.page import FILES
 
 WITH_BODY = {place: o for place, o in OPERATIONS.items() if o.body is not None}
+# a model without marks to fill in the middle answers nothing to /infill
+STREAMING = [p for p in OPERATIONS if OPERATIONS[p].streams and p[1] != "/infill"]
 WITH_REPLY = {place: o for place, o in OPERATIONS.items() if o.reply is not None}
 
 
@@ -106,6 +109,27 @@ def test_examples_are_quick() -> None:
                 bound = example.get("max_tokens", example.get("n_predict"))
                 assert bound is not None or path.endswith("count_tokens"), (path, example)
                 assert bound is None or bound <= 64
+
+
+@pytest.mark.parametrize("place", STREAMING, ids="".join)
+def test_events_of_streams_have_their_schema(made: dict[str, Any], place: tuple[str, str]) -> None:
+    """As clients parse them: an object with the event's name and its data."""
+    path, method = place[1], place[0].lower()
+    response = made["paths"][path][method]["responses"]["200"]
+    schema = response["content"]["text/event-stream"]["schema"]
+    body = {"stream": True, "max_tokens": 5}
+    chat = {"messages": [{"role": "user", "content": "Hello"}]}
+    body |= chat if "messages" in path or "chat" in path else {"prompt": "a"}
+    with TestClient(Router(server_routes())) as client:
+        reply = client.post(path, json=body)
+    names = [name or "message" for name, _ in server_events(iter(reply.text.split("\n")))]
+    assert len(names) > 1
+    for name in names:
+        check({"event": name, "data": "{}"}, schema, made)
+    with pytest.raises(MismatchError):
+        check("data: {}", schema, made)
+    with pytest.raises(MismatchError):
+        check({"event": "other", "data": "{}"}, schema, made)
 
 
 @pytest.mark.parametrize("place", WITH_BODY, ids="".join)

@@ -197,12 +197,28 @@ def _responses(
         content["example"] = operation.reply_example
     replies = {operation.media: content}
     if operation.streams:
-        replies[EVENTS] = {"schema": {"type": "string", "description": operation.streams}}
+        replies[EVENTS] = {"schema": _event(operation)}
     responses: dict[str, Value] = {"200": {"description": "Success.", "content": replies}}
     statuses = set(operation.errors) | (set() if operation.is_open else {401})
     for status in sorted(statuses):
         responses[str(status)] = _error(path, status, references)
     return responses
+
+
+def _event(operation: Operation) -> Value:
+    """One event of a stream: before OpenAPI 3.2 tools read the schema of a stream as this.
+
+    ``event`` is ``message`` where the stream names none.
+    """
+    return {
+        "type": "object",
+        "description": operation.streams,
+        "properties": {
+            "event": {"type": "string", "enum": [*operation.events]},
+            "data": {"type": "string", "description": "JSON, or `[DONE]`.", "minLength": 2},
+        },
+        "required": ["data"],
+    }
 
 
 def _error(path: str, status: int, references: Mapping[str, Value]) -> Value:

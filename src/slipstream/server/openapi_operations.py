@@ -40,6 +40,7 @@ class Operation:
         reply_example: of it.
         media: type of the reply's body.
         streams: what a stream of server-sent events holds; empty = it never streams.
+        events: names of these.
         query: query parameter -> what it does.
         errors: statuses beside success.
         is_open: whether it needs no API key.
@@ -56,6 +57,7 @@ class Operation:
     reply_example: Any = None
     media: str = "application/json"
     streams: str = ""
+    events: Sequence[str] = ("message", "error")
     query: Mapping[str, str] = field(default_factory=dict)
     errors: Sequence[int] = ()
     is_open: bool = False
@@ -146,6 +148,7 @@ _MESSAGES: Final = Operation(
     reply_example=openapi_examples.MESSAGES_REPLY,
     streams="Events message_start, content_block_start, content_block_delta, content_block_stop, "
     "message_delta, message_stop and ping; an event error ends a stream that failed.",
+    events=openapi_replies.ANTHROPIC_EVENTS,
     errors=(*WRONG, *FAILED),
 )
 _PAGE: Final = Operation("The built-in page", "Server", media="text/html", is_open=True)

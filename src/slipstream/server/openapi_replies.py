@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
+
+ANTHROPIC_EVENTS: Final = (
+    *("message_start", "content_block_start", "content_block_delta", "content_block_stop"),
+    *("message_delta", "message_stop", "ping", "error"),
+)
 
 
 class ErrorDetail(msgspec.Struct):

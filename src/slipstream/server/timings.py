@@ -44,8 +44,9 @@ def timings(timing: Timing, facts: Mapping[str, Any] | None = None) -> dict[str,
 
     llama.cpp's names come first, in its sense: a prompt's tokens without those reused
     (``cache_n``), its time without that in the queue, rates of the output over the tokens after
-    the first, and ``draft_n`` only where something was drafted. They are always numbers, 0 where
-    nothing was measured. Our counts of drafts by position go with ``draft_n``. Ours follow once the output is complete; there None means undefined.
+    the first, and ``draft_n`` only where something was drafted, beside our counts by position.
+    They are always numbers, 0 where nothing was measured. Ours follow once the output is complete;
+    there None means undefined.
 
     Args:
         timing: its ``summary`` may hold ``prompt_tokens`` alone while the output grows.
