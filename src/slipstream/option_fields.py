@@ -24,7 +24,8 @@ class OptionInfo:
 
     `type` is int, float, str, bool, tuple (of text) or dict; `required` marks a missing default;
     `nullable` options may be left unset (None). `minimum` is exclusive where
-    `minimum_is_exclusive`. `choices` is empty where any value of the type will do.
+    `minimum_is_exclusive`. `choices` is empty where any value of the type will do. A list has at
+    most `most_items` texts of `shortest` to `longest` characters.
     """
 
     name: str
@@ -38,6 +39,9 @@ class OptionInfo:
     choices: tuple[str, ...]
     nullable: bool
     required: bool
+    most_items: int | None = None
+    shortest: int | None = None
+    longest: int | None = None
 
     def expected(self) -> str:
         """What a value must be, in words."""
@@ -46,6 +50,10 @@ class OptionInfo:
         kind = _TYPE_NAMES.get(self.type, "a list of texts")
         if self.type is dict:
             kind = "token ids with a number from -100 to 100 each"
+        if self.type is tuple and self.most_items is not None:
+            kind = f"a list of at most {self.most_items} texts"
+            if self.longest is not None:
+                kind += f" of {self.shortest} to {self.longest} characters"
         above = "above" if self.minimum_is_exclusive else "at least"
         bounds = [f"{above} {self.minimum}"] if self.minimum is not None else []
         bounds += [f"at most {self.maximum}"] if self.maximum is not None else []
@@ -158,7 +166,17 @@ def _info(field: msgspec.structs.FieldInfo, annotation: Any) -> OptionInfo:
         choices=_choices(inner),
         nullable=nullable,
         required=field.required,
+        most_items=meta.max_length if base is tuple else None,
+        **(_text_lengths(inner) if base is tuple else {}),
     )
+
+
+def _text_lengths(annotation: Any) -> dict[str, int | None]:
+    item = get_args(annotation)[0]
+    if get_origin(item) is not Annotated:
+        return {}
+    meta = next(part for part in get_args(item)[1:] if isinstance(part, Meta))
+    return {"shortest": meta.min_length, "longest": meta.max_length}
 
 
 def _unwrapped(annotation: Any) -> tuple[Any, Meta]:

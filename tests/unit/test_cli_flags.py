@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 import msgspec
 import pytest
 
@@ -152,6 +154,17 @@ def test_unknown_and_surplus_arguments() -> None:
         parser().parse([])
     with pytest.raises(OptionError, match="--temp=VALUE"):
         parser().parse(["m", "--temp"])
+
+
+def test_no_hidden_option_is_proposed_for_one_that_is_not_alike() -> None:
+    made = parser()
+    made.add_argument("--verbose", help=argparse.SUPPRESS)
+    with pytest.raises(OptionError) as caught:
+        made.parse(["m", "--bogus", "1"])
+    assert "mean" not in caught.value.remedy
+    with pytest.raises(OptionError) as caught:
+        made.parse(["m", "--verbos", "1"])
+    assert "`--verbose`" in caught.value.remedy
 
 
 def test_abbreviations_are_refused() -> None:

@@ -360,6 +360,29 @@ def test_without_the_cache_nothing_is_reused() -> None:
     assert [caller.session for caller in service.callers] == [":mine"] * 2
 
 
+@pytest.mark.parametrize(
+    ("keys", "param"),
+    [
+        ({"speculative": {"bogus": 1}}, "speculative.bogus"),
+        ({"speculative": {"n_max": -1}}, "speculative.n_max"),
+        ({"n_cmpl": 1000}, "n_cmpl"),
+        ({"logit_bias": [[999999, 1.0]]}, "logit_bias"),
+        ({"stop": ["x"] * 65}, "stop"),
+    ],
+)
+def test_the_key_at_fault_is_named(keys: dict[str, Any], param: str) -> None:
+    reply = post(ScriptedService(), prompt="a", **keys)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"] == param
+
+
+def test_limits_of_stop_strings_are_told() -> None:
+    for stop in (["x"] * 65, ["x" * 1001], [1]):
+        _, message = refusal(prompt="a", stop=stop)
+        assert "a list of at most 64 texts of 1 to 1000 characters" in message
+    assert ordered(ScriptedService(), stop=["x"] * 64).sampling.stop == ("x",) * 64
+
+
 def test_top_k_of_minus_one_is_off() -> None:
     service = ScriptedService()
     service.sampling = SamplingOptions(top_k=40)
@@ -374,6 +397,7 @@ def test_a_prompt_that_is_computed_alone() -> None:
     assert service.orders[0].sampling.max_tokens == 1
     assert (reply["content"], reply["tokens_predicted"], reply["stop_type"]) == ("", 0, "limit")
     assert reply["timings"]["predicted_n"] == 0
+    assert reply["generation_settings"]["n_predict"] == 0
     [last] = stream_of(post(service, prompt="a", n_predict=0, stream=True))
     assert (last["content"], last["stop"]) == ("", True)
 

@@ -89,6 +89,12 @@ def test_an_order_within_its_limits_is_only_given_the_method() -> None:
     assert changed.speculation == Speculation(methods=("suffix",))
 
 
+def test_an_empty_profile_says_nothing() -> None:
+    assert not Profile.parse("# nothing\n")
+    assert Profile.parse(TEXT)
+    assert Profile.parse("default = { max_tokens = 5 }")
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [

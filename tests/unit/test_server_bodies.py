@@ -52,7 +52,7 @@ def test_values_defaults_and_null() -> None:
         ({"name": "a", "parts": [{}, {"colr": "x"}]}, ["`colr`", "`colour`"]),
         ({"count": 2}, ["`name`", "nothing"]),
         ({"name": 3}, ["`name`", "str", "int"]),
-        ({"name": "a", "count": 10}, ["`count`", "9"]),
+        ({"name": "a", "count": 10}, ["`count`", "9", "found 10"]),
         ({"name": "a", "count": 10**400}, ["`count`"]),
         ({"name": "a", "parts": [{"colour": 1}]}, ["`parts[0].colour`"]),
         ({"name": "a", "x" * 5000: 1}, ["xxx", "..."]),
@@ -80,6 +80,11 @@ def test_refusals(value: Any, words: list[str]) -> None:
     for word in words:
         assert word in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+def test_no_key_is_proposed_that_is_not_alike() -> None:
+    with pytest.raises(RequestError, match="Leave it out"):
+        read({"name": "a", "zzqqx": 1})
 
 
 def test_a_body_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from slipstream.errors import (
     UnavailableError,
 )
 from slipstream.options import SamplingOptions
+from slipstream.server.error_shapes import openai_error
 from slipstream.server.link import Link
 from slipstream.server.method_choice import echo, in_effect
 from slipstream.server.order import Caller, Order
@@ -240,10 +241,30 @@ def test_beyond_the_queue_it_is_busy(served: Any) -> None:
         held.append(await service.generate(ORDER, CALLER))
         with pytest.raises(BusyError):
             await service.generate(ORDER, CALLER)
-        with pytest.raises(OptionError, match="at most 3"):
+        with pytest.raises(OptionError, match="`n` of at most 3"):
             await service.generate(dataclasses.replace(ORDER, choices=4), CALLER)
 
     served(test, queue=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"choices": 1000}, "n"),
+        ({"prompt": [5] * 64}, "prompt"),
+        ({"prompt": [5] * 64, "endpoint": "/v1/chat/completions"}, "messages"),
+        ({"prompt": [1 << 30]}, "prompt"),
+        ({"sampling": SamplingOptions(logit_bias={1 << 30: 1.0})}, "logit_bias"),
+    ],
+)
+def test_the_key_at_fault_is_named(served: Any, change: dict[str, Any], name: str) -> None:
+    async def test(service: EngineService, peer: Peer) -> None:
+        del peer
+        with pytest.raises(SlipstreamError) as caught:
+            await service.generate(dataclasses.replace(ORDER, **change), CALLER)
+        assert openai_error(caught.value)["error"]["param"] == name
+
+    served(test)
 
 
 @pytest.mark.parametrize(

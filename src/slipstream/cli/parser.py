@@ -37,6 +37,10 @@ class HelpFormatter(argparse.HelpFormatter):
         return self._format_args(action, self._get_default_metavar_for_optional(action))
 
 
+NEAR, VERY_NEAR = 0.6, 0.8
+"""How much alike an unknown option and one that was meant are."""
+
+
 class Parser(argparse.ArgumentParser):
     """
     Args:
@@ -89,12 +93,25 @@ class Parser(argparse.ArgumentParser):
             for name, action in zip(names, actions, strict=True)
         ]
 
+    def _near(self, unknown: str) -> str | None:
+        """The option that was probably meant; what --help does not list must be much alike."""
+        names = {name.lstrip("-"): name for name in self._option_string_actions}
+        listed = [
+            bare
+            for bare, name in names.items()
+            if self._option_string_actions[name].help != argparse.SUPPRESS
+        ]
+        bare = unknown.lstrip("-")
+        found = difflib.get_close_matches(bare, listed, 1, NEAR)
+        found = found or difflib.get_close_matches(bare, names, 1, VERY_NEAR)
+        return names[found[0]] if found else None
+
     def _surplus(self, surplus: Sequence[str]) -> OptionError:
         unknown = next((word for word in surplus if word.startswith("-")), None)
         hint = f"See `{self.prog} --help`."
         if unknown is None:
             return OptionError("no further argument", f"`{surplus[0]}`", f"Quote it? {hint}")
         unknown = unknown.partition("=")[0]
-        near = difflib.get_close_matches(unknown, self._option_string_actions, 1, 0.5)
-        hint = f"Did you mean `{near[0]}`? {hint}" if near else hint
+        near = self._near(unknown)
+        hint = f"Did you mean `{near}`? {hint}" if near else hint
         return OptionError(f"an option of `{self.prog}`", f"`{unknown}`", hint)

@@ -96,7 +96,12 @@ def _rules(server: ServerOptions) -> Rules | None:
     """The profile, or None."""
     from slipstream.server.profile import Profile
 
-    return None if server.profile is None else Profile.load(server.profile)
+    if server.profile is None:
+        return None
+    profile = Profile.load(server.profile)
+    if not profile:
+        print("warning: the profile is empty: it drafts nothing", file=sys.stderr)
+    return profile
 
 
 def _opened(

@@ -23,10 +23,8 @@ def open_memory(
     Raises:
         SlipstreamError: the memory failed.
     """
-    reason = "its request wants nothing reused" if not sequence.reuses else None
-    if (reader := reader_of_prompts(drafters, sequence)) is not None:
-        reason = f"{reader} reads the whole prompt"
-    if prefixes is None or reason is not None:
+    reason = _why_whole(sequence, drafters)
+    if prefixes is None or reason:
         sequence.handle = memory.open()
         if prefixes is not None:
             sequence.statistics.not_reused = reason
@@ -36,6 +34,14 @@ def open_memory(
         sequence.handle, sequence.committed = taken
         sequence.statistics.reused_tokens = sequence.committed
         sequence.statistics.warm |= sequence.committed > 0
+
+
+def _why_whole(sequence: SequenceState, drafters: Sequence[Drafter]) -> str:
+    """Why its whole prompt is to be computed; empty where it need not be."""
+    if not sequence.reuses:
+        return "its request wants nothing reused"
+    reader = reader_of_prompts(drafters, sequence)
+    return "" if reader is None else f"{reader} reads the whole prompt"
 
 
 def close_memory(

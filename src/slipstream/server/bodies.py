@@ -25,6 +25,7 @@ MOST_BYTES: Final = 64 << 20
 MOST_VALUES: Final = 1 << 20
 DEEPEST: Final = 100
 SHOWN_CHARACTERS: Final = 80
+NEAR: Final = 0.55  # so much alike a key and a known one are where the one may stand for the other
 
 ANY: Final = object()
 """For ``neutral``: any value asks for nothing (a tag that a client sends for its own sake)."""
@@ -92,12 +93,12 @@ def fill(
     try:
         return msgspec.convert(given, struct)
     except (msgspec.ValidationError, OverflowError) as error:
-        raise _mismatch(struct, str(error)) from None
+        raise _mismatch(struct, str(error), given) from None
 
 
 def unknown_key(key: str, names: Collection[str]) -> RequestError:
     """The error for a key that is none of ``names``."""
-    near = difflib.get_close_matches(key[:64], names, 1, 0.0)
+    near = difflib.get_close_matches(key[:64], names, 1, NEAR)
     remedy = f"Did you mean `{near[0]}`?" if near else "Leave it out."
     return RequestError("a key that is known here", f"`{shown(key)}`", remedy)
 
@@ -218,7 +219,7 @@ def _field_names(struct: type[msgspec.Struct]) -> dict[str, None]:
     return dict.fromkeys(field.encode_name for field in msgspec.structs.fields(struct))
 
 
-def _mismatch(struct: type[msgspec.Struct], message: str) -> RequestError:
+def _mismatch(struct: type[msgspec.Struct], message: str, given: Mapping[str, Any]) -> RequestError:
     """msgspec's message in our terms; a place is written ``messages[0].role``."""
     found = _FAULT.fullmatch(message)
     assert found is not None
@@ -232,8 +233,21 @@ def _mismatch(struct: type[msgspec.Struct], message: str) -> RequestError:
     if match := re.fullmatch(r"Expected (.*), got (.*)", fault, re.DOTALL):
         return RequestError(f"{subject} to be {match[1]}", shown(match[2]), "Correct it.")
     if match := re.fullmatch(r"Expected (.*)", fault, re.DOTALL):
-        return RequestError(f"{subject} to be {match[1]}", "another value", "Correct it.")
+        value = _at(given, place)
+        told = "another value" if value is None else shown(value)
+        return RequestError(f"{subject} to be {match[1]}", told, "Correct it.")
     return RequestError(f"{subject} to be of a known value", shown(fault), "Correct it.")
+
+
+def _at(given: Mapping[str, Any], place: str | None) -> Any:
+    """The value at msgspec's place; None where it cannot be found."""
+    value: Any = given
+    for step in re.findall(r"[^.\[\]]+", place or ""):
+        try:
+            value = value[int(step)] if isinstance(value, list) else value[step]
+        except (LookupError, TypeError, ValueError):
+            return None
+    return value if place else None
 
 
 @cache

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from slipstream.errors import RequestError, UnsupportedError
 from slipstream.options import MOST, SamplingOptions
 from slipstream.server.bodies import ANY, Neutral, document, fill, shown
-from slipstream.server.llama_prompts import ExtraText, require_ids
+from slipstream.server.llama_prompts import ExtraText
 from slipstream.server.llama_settings import RANDOM_SEED, SAMPLERS
 from slipstream.server.openai_bodies import (
     LLAMA_NEUTRAL,
@@ -176,7 +176,13 @@ def bias_of(value: Any, tokenizer: Tokenizer) -> dict[int, float]:
         if isinstance(bias, bool) or not (isinstance(bias, int | float) and abs(bias) < LARGEST):
             raise _no_bias(pair)
         found |= dict.fromkeys(_biased(token, tokenizer), float(bias))
-    require_ids(list(found), tokenizer)
+    for token in found:
+        if not 0 <= token < tokenizer.vocabulary_size:
+            raise RequestError(
+                f"`logit_bias` of token ids from 0 to {tokenizer.vocabulary_size - 1}",
+                f"{token}",
+                "Use ids of this model.",
+            )
     return found
 
 

@@ -110,6 +110,7 @@ class LlamaReply:
                 **generation_settings(
                     order.sampling, generation.speculation, stream=self._body.stream
                 ),
+                **({"n_predict": 0, "max_tokens": 0} if output.silent else {}),
             },
             "prompt": self._prompt_text(output),
             "has_new_line": "\n" in content,

@@ -124,7 +124,7 @@ class Completions:
         items = prompt_list(body.prompt)
         if len(items) * body.n > MOST_CHOICES:
             raise RequestError(
-                f"at most {MOST_CHOICES} outputs, `n` times the prompts",
+                f"`n` times the prompts to be at most {MOST_CHOICES} outputs",
                 f"{len(items) * body.n}",
                 "Send several requests.",
             )

@@ -23,21 +23,26 @@ def require_fit(order: Order, context: int, vocabulary: int) -> None:
         raise RequestError("at least one prompt token", "none", "Give a prompt that is not empty.")
     if len(prompt) >= context:
         raise ContextFullError(
-            f"a prompt of at most {context - 1} tokens",
+            f"`{_named(order.endpoint)}` of at most {context - 1} tokens",
             f"{len(prompt)}",
             "Shorten the prompt or use a larger context.",
         )
-    _require_ids(prompt, "the prompt", vocabulary)
+    _require_ids(prompt, "`prompt`", vocabulary)
     _require_ids(order.sampling.logit_bias, "`logit_bias`", vocabulary)
     if not 1 <= order.choices <= MOST_CHOICES:
         raise OptionError(f"`n` from 1 to {MOST_CHOICES}", f"{order.choices}", "Change `n`.")
+
+
+def _named(endpoint: str) -> str:
+    """The key that the prompt of an endpoint is made of."""
+    return "messages" if "chat" in endpoint or "messages" in endpoint else "prompt"
 
 
 def _require_ids(ids: Collection[int], where: str, vocabulary: int) -> None:
     for token in (min(ids), max(ids)) if ids else ():
         if not 0 <= token < vocabulary:
             raise RequestError(
-                f"token ids from 0 to {vocabulary - 1} in {where}",
+                f"{where} of token ids from 0 to {vocabulary - 1}",
                 f"{token}",
                 "Use the model's tokenizer.",
             )

@@ -146,6 +146,10 @@ class Profile:
             workloads={tag: _rule(f"workload.{tag}", rule) for tag, rule in workloads.items()},
         )
 
+    def __bool__(self) -> bool:
+        """Whether it says anything."""
+        return bool(self.workloads) or self.default != Rule()
+
     def in_effect(self, tag: str | None) -> InEffect:
         """The rule of a tag; ``default`` where there is no tag or none of that name."""
         if tag is None or tag not in self.workloads:

@@ -82,7 +82,8 @@ def _filled(value: dict[str, Any]) -> SpeculativeBody:
                 f"`{shown(key)}`",
                 "It belongs to the server: set it when the server starts.",
             )
-        raise unknown_key(key, known)
+        error = unknown_key(key, known)
+        raise RequestError(error.expected, f"`speculative.{shown(key)}`", error.remedy)
     try:
         return fill(SpeculativeBody, value)
     except RequestError as error:
