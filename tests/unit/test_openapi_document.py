@@ -117,7 +117,7 @@ def test_events_of_streams_have_their_schema(made: dict[str, Any], place: tuple[
     path, method = place[1], place[0].lower()
     response = made["paths"][path][method]["responses"]["200"]
     schema = response["content"]["text/event-stream"]["schema"]
-    body = {"stream": True, "max_tokens": 5}
+    body: dict[str, Any] = {"stream": True, "max_tokens": 5}
     chat = {"messages": [{"role": "user", "content": "Hello"}]}
     body |= chat if "messages" in path or "chat" in path else {"prompt": "a"}
     with TestClient(Router(server_routes())) as client:
