@@ -10,6 +10,7 @@ from typing import Any
 
 from slipstream.options import SamplingOptions
 from slipstream.server.order import Caller, Order
+from slipstream.server.texts import Texts
 from slipstream.server.wire import Load, WireError, WireEvent, WireToken
 
 Script = Sequence[WireEvent | float]
@@ -110,6 +111,7 @@ class CharacterService:
     """
 
     name = "scripted"
+    longest = 1 << 18
     context = 4096
 
     def __init__(
@@ -137,6 +139,10 @@ class CharacterService:
     @property
     def orders(self) -> list[Order]:
         return [generation.order for generation in self.generations]
+
+    @property
+    def texts(self) -> Texts:
+        return Texts(self.tokenizer, self.longest)
 
     async def prompt_ids(self, text: str, *, add_special: bool = True) -> list[int]:
         del add_special

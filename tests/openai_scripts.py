@@ -16,6 +16,7 @@ from slipstream.chat import ChatTemplate, Message, encode_chat
 from slipstream.errors import SlipstreamError
 from slipstream.options import SamplingOptions
 from slipstream.server.order import Caller, Order
+from slipstream.server.texts import Texts
 from slipstream.server.wire import Load, WireError, WireEvent, WireToken
 from slipstream.tokenizer import Tokenizer, build_tokenizer
 from vocabularies import bpe_vocabulary
@@ -184,6 +185,7 @@ class ScriptedService:
         refusal: SlipstreamError | None = None,
     ) -> None:
         self.name = "tiny"
+        self.longest = 1 << 18
         self.tokenizer = tokenizer or tokenizer_with()
         self.context = 512
         self.sampling = SamplingOptions()
@@ -201,6 +203,10 @@ class ScriptedService:
         self._scripts = list(scripts) or [said("Hello", " there.")]
         self._template = ChatTemplate(template)
         self._refusal = refusal
+
+    @property
+    def texts(self) -> Texts:
+        return Texts(self.tokenizer, self.longest)
 
     async def prompt_ids(self, text: str, *, add_special: bool = True) -> list[int]:
         return self.tokenizer.encode(text, add_special=add_special, parse_special=True)

@@ -16,6 +16,7 @@ from slipstream.chat import ChatTemplate, Message, encode_chat
 from slipstream.options import SamplingOptions
 from slipstream.server.limits import Limits
 from slipstream.server.order import Caller, Order
+from slipstream.server.texts import Texts
 from slipstream.server.wire import Load, WireError, WireEvent, WireToken
 from slipstream.tokenizer import Tokenizer, build_tokenizer
 from vocabularies import CONTROL, bpe_vocabulary
@@ -154,6 +155,7 @@ class ScriptedService:
 
     def __init__(self, script: Script | None = None, *, fim: bool = True) -> None:
         self.name = "tiny"
+        self.longest = 1 << 18
         self.tokenizer = tokenizer(fim)
         self.context = 128
         self.sampling = SamplingOptions()
@@ -174,6 +176,10 @@ class ScriptedService:
         self.orders: list[Order] = []
         self.callers: list[Caller] = []
         self.generations: list[ScriptedGeneration] = []
+
+    @property
+    def texts(self) -> Texts:
+        return Texts(self.tokenizer, self.longest)
 
     async def prompt_ids(self, text: str, *, add_special: bool = True) -> list[int]:
         return self.tokenizer.encode(text, add_special=add_special, parse_special=True)

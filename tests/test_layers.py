@@ -40,6 +40,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "filters",
         "native_sampling",
         "sampling",
+        "grammar_budget",
         "grammar_text",
         "grammar_trial",
         "structured",

@@ -6,12 +6,29 @@ The limits keep a hostile text from exhausting the compiler's memory or its stac
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from slipstream.errors import GrammarError
+from slipstream.options import SamplingOptions
 
-MOST_BYTES: Final = 1 << 20
+MOST_BYTES: Final[Mapping[str, int]] = {
+    "JSON schema": 1 << 17,
+    "regular expression": 1 << 14,
+    "grammar": 1 << 17,
+}
+"""Of a text, by its kind: compiling takes time quadratic in it."""
 DEEPEST: Final = 64
+
+
+def grammar_texts(sampling: SamplingOptions) -> list[tuple[str, str]]:
+    """Kind and text of what the output must look like; at most one."""
+    texts = (
+        ("JSON schema", sampling.json_schema),
+        ("regular expression", sampling.regex),
+        ("grammar", sampling.grammar),
+    )
+    return [(kind, text) for kind, text in texts if text is not None]
 
 
 def check_schema(text: str) -> str:
@@ -20,7 +37,7 @@ def check_schema(text: str) -> str:
     Raises:
         GrammarError: it is no JSON, no schema, admits nothing, or is too large or too deep.
     """
-    _require_size("a JSON schema", text)
+    require_size("JSON schema", text)
     schema = _parsed(text)
     if schema is True:
         return "{}"
@@ -67,7 +84,7 @@ def check_regex(text: str) -> str:
     Raises:
         GrammarError: it is too large.
     """
-    _require_size("a regular expression", text)
+    require_size("regular expression", text)
     return text
 
 
@@ -77,7 +94,7 @@ def check_grammar(text: str) -> str:
     Raises:
         GrammarError: it is empty, too large, too deep, or GBNF.
     """
-    _require_size("a grammar", text)
+    require_size("grammar", text)
     if not text.strip():
         raise GrammarError("a grammar with a rule `start`", "an empty text", "Write the rule.")
     if "::=" in text and "start:" not in text.replace(" ", ""):
@@ -114,17 +131,23 @@ def _nesting(text: str) -> int:
     return deepest
 
 
-def _require_size(kind: str, text: str) -> None:
-    size = len(text.encode("utf-8", "surrogatepass"))
-    if size > MOST_BYTES:
-        raise GrammarError(
-            f"{kind} of at most {MOST_BYTES >> 20} MiB", f"{size} bytes", "Shorten it."
-        )
+def require_size(kind: str, text: str) -> None:
+    """
+    Args:
+        kind: a key of ``MOST_BYTES``.
+
+    Raises:
+        GrammarError: the text is too large, or no Unicode.
+    """
+    most = MOST_BYTES[kind]
+    size = len(text) if len(text) > most else len(text.encode("utf-8", "surrogatepass"))
+    if size > most:
+        raise GrammarError(f"a {kind} of at most {most >> 10} KiB", f"{size} bytes", "Shorten it.")
     try:
         text.encode()
     except UnicodeEncodeError:
         raise GrammarError(
-            f"{kind} in valid Unicode", "a lone surrogate", "Repair its encoding."
+            f"a {kind} in valid Unicode", "a lone surrogate", "Repair its encoding."
         ) from None
 
 

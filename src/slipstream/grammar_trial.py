@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import OrderedDict
@@ -22,7 +23,9 @@ from slipstream.errors import BackendError, GrammarError
 if TYPE_CHECKING:
     from llguidance import LLParserLimits
 
-CPU_S: Final = 2
+CPU_S: Final = 1
+START_S: Final = 5  # of the processor, to get going
+NICE: Final = 19  # those who wait for tokens come first
 WALL_S: Final = 60.0
 MEMORY_BYTES: Final = 1 << 30
 STACK_BYTES: Final = 2 << 20  # a quarter of what the compiling thread has
@@ -30,6 +33,9 @@ REMEMBERED: Final = 256
 SHOWN_CHARACTERS: Final = 200
 PASSED: Final = "compiled"
 REFUSED: Final = "refused: "
+
+MOST_ITEMS: Final = 15_000
+"""Of a mask."""
 
 MOST_UNTRIED_CHARACTERS: Final = 1 << 14
 MOST_UNTRIED_REFERENCES: Final = 50
@@ -141,11 +147,15 @@ def shown(message: str) -> str:
 
 
 def limits() -> LLParserLimits:
-    """llguidance's own limits on work per compilation (20 ms) and per mask (14 ms); a tenth of its
-    lexer states, of 1 to 2 kB each."""
+    """llguidance's own limits on work per compilation (20 ms) and of its lexer per mask (14 ms); a
+    tenth of its lexer states, of 1 to 2 kB each.
+
+    Items of an ambiguous grammar take time quadratic in their number: 15,000 take 50 ms. An object
+    of 490 optional properties, as many as a row of its own limit may hold, takes 14,700.
+    """
     from llguidance import LLParserLimits
 
-    return LLParserLimits(max_lexer_states=25_000, verbose_errors=False)
+    return LLParserLimits(max_lexer_states=25_000, step_max_items=MOST_ITEMS, verbose_errors=False)
 
 
 class _Bytes:
@@ -167,7 +177,8 @@ def _bound_this_process() -> None:
     except ImportError:  # not on this system; the caller's clock remains
         return
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S + START_S, CPU_S + START_S))
+    signal.setitimer(signal.ITIMER_PROF, CPU_S)  # ends the process
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
 
 
@@ -181,6 +192,8 @@ def _compile(grammar: str) -> None:
 
 
 def _main() -> None:
+    if hasattr(os, "nice"):
+        os.nice(NICE)
     grammar = sys.stdin.buffer.read().decode()
     _bound_this_process()
     stack_size(STACK_BYTES)

@@ -7,8 +7,10 @@ grammar's author may do wrong, or on purpose, ends in a GrammarError after bound
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -17,7 +19,8 @@ from numpy.typing import NDArray
 
 from slipstream.constraint import Mask
 from slipstream.errors import GrammarError, TokenizerError, UnsupportedError
-from slipstream.grammar_text import check_grammar, check_regex, check_schema
+from slipstream.grammar_budget import GrammarBudget
+from slipstream.grammar_text import check_grammar, check_regex, check_schema, grammar_texts
 from slipstream.grammar_trial import Trials, is_plain, limits, shown, uncompiled
 from slipstream.options import SamplingOptions
 
@@ -104,10 +107,15 @@ class Grammars:
 
     Args:
         vocabulary: read at the first grammar (about a second per 150,000 tokens).
+        budget: makes that of each output, whose first mask is then found while compiling; None =
+            outputs share no steps.
     """
 
-    def __init__(self, vocabulary: GrammarVocabulary) -> None:
+    def __init__(
+        self, vocabulary: GrammarVocabulary, budget: Callable[[], GrammarBudget] | None = None
+    ) -> None:
         self._vocabulary = vocabulary
+        self._budget = budget
         self._lock = Lock()
         self._trials = Trials()
         self._tokenizer: LLTokenizer | None = None
@@ -117,18 +125,23 @@ class Grammars:
         """What the options demand of the output, at its beginning; None = nothing.
 
         Raises:
-            GrammarError: the grammar is invalid, uses what is not supported, or is too large.
+            GrammarError: the grammar is invalid, uses what is not supported, or is too large;
+                with a budget, also where no token can begin its text.
             UnsupportedError: the vocabulary has no end-of-generation token.
         """
-        for kind, text in (
-            ("JSON schema", sampling.json_schema),
-            ("regular expression", sampling.regex),
-            ("grammar", sampling.grammar),
-        ):
-            if text is not None:
-                matcher = self._compile(kind, text)
-                return GuidedConstraint(matcher, self._vocabulary.vocabulary_size, self._ends)
+        for kind, text in grammar_texts(sampling):
+            matcher = self._compile(kind, text)
+            made = GuidedConstraint(matcher, self._vocabulary.vocabulary_size, self._ends)
+            if self._budget is not None:
+                made.mask()
+                made.budget = self._budget()
+            return made
         return None
+
+    def prepare(self) -> None:
+        """Read the vocabulary, where it can have grammars, before the first one comes."""
+        with contextlib.suppress(UnsupportedError):
+            self._read_vocabulary()
 
     def _compile(self, kind: str, text: str) -> LLMatcher:
         from llguidance import LLMatcher
@@ -197,9 +210,17 @@ class GuidedConstraint:
         matcher: compiled; owned by this object.
         vocabulary: number of token ids.
         ends: int64 [n], end-of-generation ids, ascending; the matcher knows the first of them.
+        budget: shared with forks; None = unlimited.
     """
 
-    def __init__(self, matcher: LLMatcher, vocabulary: int, ends: NDArray[np.int64]) -> None:
+    def __init__(
+        self,
+        matcher: LLMatcher,
+        vocabulary: int,
+        ends: NDArray[np.int64],
+        budget: GrammarBudget | None = None,
+    ) -> None:
+        self.budget = budget
         self._matcher = matcher
         self._vocabulary = vocabulary
         self._ends = ends
@@ -215,9 +236,19 @@ class GuidedConstraint:
 
     def mask(self) -> Mask:
         if self._mask is None:
-            self._mask = self._computed()
+            if self.budget is not None:
+                self.budget.require()
+            with self._spending():
+                self._mask = self._computed()
             self._mask.flags.writeable = False
         return self._mask
+
+    def _spending(self) -> AbstractContextManager[None]:
+        return contextlib.nullcontext() if self.budget is None else self.budget.spending()
+
+    @property
+    def _spent(self) -> bool:
+        return self.budget is not None and self.budget.spent
 
     def _computed(self) -> Mask:
         if self.finished:
@@ -237,26 +268,35 @@ class GuidedConstraint:
         return int(np.argmax(mask)) if np.count_nonzero(mask) == 1 else None
 
     def forced(self, most: int) -> list[int]:
-        if self.finished or most <= 0:
+        if self.finished or most <= 0 or self._spent:
             return []
-        return self._matcher.compute_ff_tokens()[:most]
+        with self._spending():
+            return self._matcher.compute_ff_tokens()[:most]
 
     def admitted(self, tokens: Sequence[int], parents: Sequence[int]) -> list[int]:
-        if self.finished or not tokens:
+        if self.finished or not tokens or self._spent:
             return []
-        if list(parents) == list(range(-1, len(tokens) - 1)):
-            return list(range(self._matcher.validate_tokens(list(tokens))))
-        return _walk(self._matcher.deep_copy(), tokens, parents)
+        with self._spending():
+            if list(parents) == list(range(-1, len(tokens) - 1)):
+                return list(range(self._matcher.validate_tokens(list(tokens))))
+            return _walk(self._matcher.deep_copy(), tokens, parents)
 
     def advance(self, token: int) -> None:
         if token in self._ends:
             self.finished = True
-        elif self.finished or not self._matcher.consume_token(token):
-            raise self._failure(f"token {token}")
+        else:
+            with self._spending():
+                taken = not self.finished and self._matcher.consume_token(token)
+            if not taken:
+                raise self._failure(f"token {token}")
+        if self.budget is not None:
+            self.budget.token()
         self._mask = None
 
     def fork(self) -> GuidedConstraint:
-        twin = GuidedConstraint(self._matcher.deep_copy(), self._vocabulary, self._ends)
+        twin = GuidedConstraint(
+            self._matcher.deep_copy(), self._vocabulary, self._ends, self.budget
+        )
         twin.finished = self.finished
         twin._mask = self._mask
         return twin

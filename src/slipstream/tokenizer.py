@@ -8,8 +8,9 @@ asked for (``parse_special``). llama.cpp's per-model stripping of spaces beside 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Protocol
 
 from slipstream.errors import TokenizerError
@@ -24,6 +25,8 @@ class TextModel(Protocol):
     """Ids of text without special tokens."""
 
     def encode(self, text: str, after_special: bool) -> list[int]: ...
+
+    def slices(self, text: str, after_special: bool) -> Iterator[Sequence[int]]: ...
 
 
 class Tokenizer:
@@ -43,6 +46,7 @@ class Tokenizer:
     def __init__(self, vocabulary: Vocabulary, model: TextModel) -> None:
         self._vocabulary = vocabulary
         self._model = model
+        self._pieces: dict[int, bytes] = {}  # of tokens that were asked for
         self.kind = vocabulary.model
         self.texts = vocabulary.tokens
         self.vocabulary_size = len(vocabulary.tokens)
@@ -78,21 +82,39 @@ class Tokenizer:
             TokenizerError: the text holds a lone surrogate or a character that the vocabulary
                 cannot spell.
         """
-        _require_unicode(text)
-        before = [self.bos_id] if add_special and self.add_bos and self.bos_id is not None else []
-        after = [self.eos_id] if add_special and self.add_eos and self.eos_id is not None else []
-        special = self._all_special if parse_special else self._user_defined
-        return before + self._encode_parts(special, text, not continues) + after
+        return list(
+            chain.from_iterable(
+                self.encoded_slices(
+                    text,
+                    add_special=add_special,
+                    parse_special=parse_special,
+                    continues=continues,
+                )
+            )
+        )
 
-    def _encode_parts(self, special: SpecialTokens, text: str, after_special: bool) -> list[int]:
-        ids: list[int] = []
+    def encoded_slices(
+        self,
+        text: str,
+        *,
+        add_special: bool = True,
+        parse_special: bool = False,
+        continues: bool = False,
+    ) -> Iterator[Sequence[int]]:
+        """The ids of ``encode``, some at a time: a long text can be given up between slices."""
+        _require_unicode(text)
+        if add_special and self.add_bos and self.bos_id is not None:
+            yield (self.bos_id,)
+        special = self._all_special if parse_special else self._user_defined
+        after_special = not continues
         for part in special.split(text):
             if isinstance(part, int):
-                ids.append(part)
+                yield (part,)
             else:
-                ids += self._model.encode(part, after_special)
+                yield from self._model.slices(part, after_special)
             after_special = isinstance(part, int)
-        return ids
+        if add_special and self.add_eos and self.eos_id is not None:
+            yield (self.eos_id,)
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
         """Text of ids; bytes that are not UTF-8 become U+FFFD.
@@ -116,8 +138,11 @@ class Tokenizer:
         """
         if skip_special and self.is_control(token_id):
             return b""
-        self._require_id(token_id)
-        return piece(self._vocabulary, token_id)
+        known = self._pieces.get(token_id)
+        if known is None:
+            self._require_id(token_id)
+            known = self._pieces[token_id] = piece(self._vocabulary, token_id)
+        return known
 
     def token_text(self, token_id: int) -> str:
         """A token as the vocabulary spells it (``Ġthe``, ``▁the``, ``<|im_end|>``).

@@ -8,9 +8,10 @@ budget (``slipstream.chat.sandbox``). Message contents are pasted in as text, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from slipstream.errors import TemplateError
@@ -128,10 +129,17 @@ def encode_chat(tokenizer: Tokenizer, rendered: str) -> list[int]:
     Raises:
         TokenizerError: the text cannot be encoded.
     """
-    ids = tokenizer.encode(rendered, add_special=False, parse_special=True)
-    if tokenizer.add_bos and tokenizer.bos_id is not None and ids[:1] != [tokenizer.bos_id]:
-        return [tokenizer.bos_id, *ids]
-    return ids
+    return list(chain.from_iterable(chat_slices(tokenizer, rendered)))
+
+
+def chat_slices(tokenizer: Tokenizer, rendered: str) -> Iterator[Sequence[int]]:
+    """The ids of ``encode_chat``, some at a time; errors as there."""
+    slices = tokenizer.encoded_slices(rendered, add_special=False, parse_special=True)
+    first = next(filter(None, slices), ())
+    if tokenizer.add_bos and tokenizer.bos_id is not None and list(first[:1]) != [tokenizer.bos_id]:
+        yield (tokenizer.bos_id,)
+    yield first
+    yield from slices
 
 
 def _token_text(tokenizer: Tokenizer, token_id: int | None) -> str:

@@ -131,7 +131,7 @@ def _started(connection: int, plan: bytes) -> subprocess.Popen[bytes]:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,  # standard output is for what the server says
             pass_fds=(connection,),
-            env={**os.environ, "PYTHONPATH": path},
+            env={"TOKENIZERS_PARALLELISM": "false", **os.environ, "PYTHONPATH": path},
         )
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin:  # its death is told by its socket

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from threading import Thread
 from typing import Any
 
 from slipstream import drafters as methods
@@ -18,6 +19,7 @@ from slipstream.engine.engine import Engine
 from slipstream.engine.prefix_cache import PrefixCache
 from slipstream.engine.statistics import Round
 from slipstream.errors import PairingError
+from slipstream.grammar_budget import GrammarBudget
 from slipstream.graph import Graph
 from slipstream.loading import LoadedModel, load_model
 from slipstream.memory.base import Memory
@@ -96,6 +98,9 @@ def open_room(plan: Plan, told: Told, progress: Progress | None = None) -> Engin
     names = offered(plan.speculation)
     options = with_methods(plan.speculation, names)
     loaded = load_model(plan.model, plan.engine, progress)
+    grammars = Grammars(loaded.tokenizer, GrammarBudget)
+    # the library holds the interpreter meanwhile, and with it the steps
+    Thread(target=grammars.prepare, name="grammars", daemon=True).start()
     found = DraftModels(loaded).of(options, progress)
     drafters = _drafters(plan, loaded, options, found)
     program = CountedProgram(loaded.program)
@@ -120,7 +125,6 @@ def open_room(plan: Plan, told: Told, progress: Progress | None = None) -> Engin
         methods=method_table(options, [drafter.name for drafter in drafters], fault),
         speculation=default_speculation(plan.speculation),
     )
-    grammars = Grammars(loaded.tokenizer)
     return EngineRoom(loaded, engine, program, grammars, ready, _all_pages(loaded))
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import math
+import os
 import signal
 import socket
 import sys
@@ -106,6 +107,7 @@ def run(serving: Serving, bound: socket.socket, ready: Callable[[], None]) -> in
         SlipstreamError: the engine process ended by itself.
     """
     sys.setswitchinterval(SWITCH_S)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads of ours wait already
     return asyncio.run(_serve(serving, bound, ready))
 
 

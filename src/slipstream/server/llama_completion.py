@@ -24,7 +24,7 @@ from slipstream.server.llama_body import (
     sampling_of,
 )
 from slipstream.server.llama_output import LlamaOutput
-from slipstream.server.llama_prompts import Gap, gap_ids, prompt_ids, prompts_of
+from slipstream.server.llama_prompts import Gap, gap_ids, prompt_ids, prompts_of, require_length
 from slipstream.server.llama_reply import LlamaReply
 from slipstream.server.openai_bodies import Asked
 from slipstream.server.order import Generation, Service
@@ -51,6 +51,8 @@ def routes(service: Service) -> list[Route]:
         if asked.body.prompt is None:
             raise RequestError("`prompt`", "nothing", "Give it.")
         prompts = prompts_of(asked.body.prompt)
+        for prompt in prompts:
+            require_length(service, prompt)
         ids = [await prompt_ids(service, prompt) for prompt in prompts]
         texts = [prompt if isinstance(prompt, str) else None for prompt in prompts]
         return await _answer(service, asked, ids, texts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -18,10 +17,6 @@ MOST_PARTS: Final = 1024
 """Texts in one prompt of texts and tokens."""
 
 MOST_EXTRA: Final = 256
-CHARACTERS_PER_TOKEN: Final = 32
-"""Of text that stands too far away from the gap to fit, more than a token spells, is not read."""
-
-_LONG: Final = 4096
 _MARKS: Final = ("pre", "suf", "mid")
 _PROJECT: Final = "myproject\n"
 _FILE: Final = "filename\n"
@@ -72,10 +67,11 @@ async def prompt_ids(service: Service, prompt: Prompt) -> list[int]:
     """Ids of a prompt; what belongs before a text is added where it begins with one.
 
     Raises:
-        RequestError: an id is outside the vocabulary.
+        RequestError: an id is outside the vocabulary, or the prompt is too long.
     """
     if isinstance(prompt, str):
         return await service.prompt_ids(prompt)
+    require_length(service, prompt)
     ids: list[int] = []
     for place, part in enumerate(prompt):
         if isinstance(part, str):
@@ -84,6 +80,19 @@ async def prompt_ids(service: Service, prompt: Prompt) -> list[int]:
             ids.append(part)
     require_ids(ids, service.tokenizer)
     return ids
+
+
+def require_length(service: Service, prompt: str | Sequence[int | str]) -> None:
+    """
+    Raises:
+        RequestError: the prompt is too long to be read.
+    """
+    if isinstance(prompt, str):
+        service.texts.require_text(len(prompt))
+        return
+    texts = [part for part in prompt if isinstance(part, str)]
+    service.texts.require_text(sum(map(len, texts)))
+    service.texts.require_ids(len(prompt) - len(texts))
 
 
 def require_ids(ids: Sequence[int], tokenizer: Tokenizer) -> None:
@@ -98,20 +107,6 @@ def require_ids(ids: Sequence[int], tokenizer: Tokenizer) -> None:
                 shown(wrong),
                 "Use the ids of `/tokenize`.",
             )
-
-
-async def encoded(
-    tokenizer: Tokenizer, texts: Sequence[str], *, parse_special: bool = False
-) -> list[list[int]]:
-    """Ids of texts that follow others; many characters are encoded off the event loop."""
-
-    def encode() -> list[list[int]]:
-        return [
-            tokenizer.encode(text, add_special=False, parse_special=parse_special, continues=True)
-            for text in texts
-        ]
-
-    return encode() if sum(map(len, texts)) <= _LONG else await asyncio.to_thread(encode)
 
 
 class ExtraText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -149,6 +144,7 @@ async def gap_ids(service: Service, gap: Gap, reserve: int) -> list[int]:
 
     Raises:
         UnsupportedError: the model has no such marks.
+        RequestError: the beginning of the filling is too long to be read.
         ContextFullError: the beginning of the filling leaves no room for anything else.
     """
     tokenizer = service.tokenizer
@@ -159,11 +155,16 @@ async def gap_ids(service: Service, gap: Gap, reserve: int) -> list[int]:
             "a vocabulary without them",
             "Use another model, such as qwen2.5-coder, or `/completion`.",
         )
-    most = CHARACTERS_PER_TOKEN * service.context
-    names = [f"{extra.filename}\n" for extra in gap.extra]
-    texts = [extra.text[-most:] for extra in gap.extra]
+    most = service.texts.most
+    service.texts.require_text(len(gap.middle))
+    kept = _near(gap.extra, most)
+    names = [f"{extra.filename}\n" for extra in kept]
+    texts = [extra.text for extra in kept]
     near = [gap.prefix[-most:], gap.suffix[:most], gap.middle]
-    ids = await encoded(tokenizer, [*near, _PROJECT, _FILE, *names, *texts])
+    ids = [
+        await service.texts.ids(text, add_special=False, parse_special=False, continues=True)
+        for text in [*near, _PROJECT, _FILE, *names, *texts]
+    ]
     prefix, suffix, middle, project, file = ids[:5]
     heads, bodies = ids[5 : 5 + len(names)], ids[5 + len(names) :]
     extra = _extra_ids(marks, project, list(zip(heads, bodies, strict=True)))
@@ -180,6 +181,20 @@ async def gap_ids(service: Service, gap: Gap, reserve: int) -> list[int]:
     extra, prefix, suffix = _fitted(extra, prefix, suffix, room)
     after = [marks["suf"], *suffix, marks["mid"], *middle]
     return [*begin, *extra, *prefix_head, *prefix, *after]
+
+
+def _near(extra: Sequence[ExtraText], most: int) -> list[ExtraText]:
+    """The last of the other files, of so many characters, names too, in all."""
+    kept: list[ExtraText] = []
+    for one in reversed(extra):
+        most -= len(one.filename) + 1
+        if most <= 0:
+            break
+        kept.append(ExtraText(text=one.text[-most:], filename=one.filename))
+        most -= len(one.text)
+        if most <= 0:
+            break
+    return kept[::-1]
 
 
 def _extra_ids(

@@ -3,8 +3,6 @@ work."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -21,7 +19,6 @@ from slipstream.server.order import Service
 from slipstream.server.replies import answering, json_reply
 from slipstream.tokenizer import Tokenizer
 
-_QUICK: Final = 4096  # characters or ids that take less time than waking a thread is worth
 _MODEL: Final[Neutral] = {"model": ANY}
 
 
@@ -63,23 +60,20 @@ def routes(service: Service) -> list[Route]:
     async def tokenize(request: Request, data: bytes) -> Response:
         del request
         body = parse(TokenizeBody, data, _MODEL)
-
-        def work() -> list[Any]:
-            ids = tokenizer.encode(
-                body.content, add_special=body.add_special, parse_special=body.parse_special
-            )
-            return [_piece(token, tokenizer) for token in ids] if body.with_pieces else ids
-
-        quick = len(body.content) <= _QUICK
-        return json_reply({"tokens": work() if quick else await asyncio.to_thread(work)})
+        ids = await service.texts.ids(
+            body.content, add_special=body.add_special, parse_special=body.parse_special
+        )
+        if body.with_pieces:
+            return json_reply({"tokens": msgspec.Raw(await service.texts.pieces(ids))})
+        return json_reply({"tokens": ids})
 
     async def detokenize(request: Request, data: bytes) -> Response:
         del request
+        if data.count(b",") >= service.texts.most:
+            service.texts.require_ids(data.count(b",") + 1)  # before so many are read
         tokens = parse(DetokenizeBody, data, _MODEL).tokens
         require_ids(tokens, tokenizer)
-        quick = len(tokens) <= _QUICK
-        text = tokenizer.decode(tokens) if quick else await _decoded(tokenizer, tokens)
-        return json_reply({"content": text})
+        return json_reply({"content": await service.texts.text(tokens)})
 
     async def apply_template(request: Request, data: bytes) -> Response:
         del request
@@ -89,25 +83,13 @@ def routes(service: Service) -> list[Route]:
             tools=body.tools or None,
             variables=body.chat_template_kwargs or None,
         )
-        return json_reply({"prompt": tokenizer.decode(_without_bos(ids, tokenizer))})
+        return json_reply({"prompt": await service.texts.text(_without_bos(ids, tokenizer))})
 
     return [
         Route("/tokenize", answering(tokenize), methods=["POST"]),
         Route("/detokenize", answering(detokenize), methods=["POST"]),
         Route("/apply-template", answering(apply_template), methods=["POST"]),
     ]
-
-
-def _piece(token: int, tokenizer: Tokenizer) -> dict[str, Any]:
-    data = tokenizer.token_bytes(token)
-    try:
-        return {"id": token, "piece": data.decode()}
-    except UnicodeDecodeError:
-        return {"id": token, "piece": list(data)}
-
-
-async def _decoded(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
-    return await asyncio.to_thread(tokenizer.decode, tokens)
 
 
 def _without_bos(ids: list[int], tokenizer: Tokenizer) -> list[int]:

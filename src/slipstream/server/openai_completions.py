@@ -15,7 +15,7 @@ from slipstream.errors import RequestError, SlipstreamError, UnsupportedError
 from slipstream.options import SamplingOptions
 from slipstream.server.bodies import require_neutral, shown
 from slipstream.server.completion_stream import CompletionStream
-from slipstream.server.llama_prompts import Gap, gap_ids, require_ids
+from slipstream.server.llama_prompts import Gap, gap_ids, require_ids, require_length
 from slipstream.server.logprob_formats import completion_logprobs
 from slipstream.server.openai_bodies import (
     MOST_CHOICES,
@@ -128,6 +128,9 @@ class Completions:
                 f"{len(items) * body.n}",
                 "Send several requests.",
             )
+        if not body.suffix:
+            for item in items:
+                require_length(self._service, item)
         return [await self._prompt(item, body, sampling) for item in items]
 
     async def _prompt(
@@ -145,7 +148,7 @@ class Completions:
                 "`prompt` as a text beside `suffix`", "token ids", "Send the text before the gap."
             )
         require_ids(item, service.tokenizer)
-        return Prompt(item, service.tokenizer.decode(item) if body.echo else "")
+        return Prompt(item, await service.texts.text(item) if body.echo else "")
 
     def _reserve(self, sampling: SamplingOptions) -> int:
         """Positions to leave for the output, at most half of the context."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from slipstream.chat import Message
 from slipstream.options import SamplingOptions
+from slipstream.server.texts import Texts
 from slipstream.server.wire import Load, Speculation, WireEvent
 from slipstream.tokenizer import Tokenizer
 
@@ -78,6 +79,7 @@ class Service(Protocol):
         name: of the model, as clients may spell it; a request's ``model`` may be anything (local
             clients send all sorts of names) and the reply names the real one.
         tokenizer: of the target.
+        texts: over it, with the limit on prompts.
         context: most tokens of a sequence.
         sampling: the server's defaults.
         facts, methods: of ``wire.Ready``.
@@ -91,6 +93,9 @@ class Service(Protocol):
     facts: Mapping[str, Any]
     methods: Mapping[str, Mapping[str, Any]]
     load: Load
+
+    @property
+    def texts(self) -> Texts: ...
 
     async def prompt_ids(self, text: str, *, add_special: bool = True) -> list[int]:
         """Ids of a text; long ones are encoded off the event loop. Control tokens are parsed."""

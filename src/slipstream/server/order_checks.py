@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Final
 
 from slipstream.errors import ContextFullError, OptionError, RequestError
+from slipstream.grammar_text import grammar_texts, require_size
 from slipstream.server.order import Order
 
 MOST_CHOICES: Final = 128
@@ -16,6 +17,7 @@ def require_fit(order: Order, context: int, vocabulary: int) -> None:
     Raises:
         RequestError, OptionError: a prompt without tokens or with unknown ones, or too many or too
             few outputs.
+        GrammarError: its grammar is too large.
         ContextFullError: the prompt leaves no room to generate.
     """
     prompt = order.prompt
@@ -29,6 +31,8 @@ def require_fit(order: Order, context: int, vocabulary: int) -> None:
         )
     _require_ids(prompt, "`prompt`", vocabulary)
     _require_ids(order.sampling.logit_bias, "`logit_bias`", vocabulary)
+    for kind, text in grammar_texts(order.sampling):
+        require_size(kind, text)
     if not 1 <= order.choices <= MOST_CHOICES:
         raise OptionError(f"`n` from 1 to {MOST_CHOICES}", f"{order.choices}", "Change `n`.")
 

@@ -22,6 +22,7 @@ from slipstream.server.order import Caller, Order
 from slipstream.server.order_checks import require_fit
 from slipstream.server.prompts import ModelText, Prompts
 from slipstream.server.refusals import BusyError
+from slipstream.server.texts import Texts
 from slipstream.server.wire import Load, Ready, Slot, Submit, WireEvent
 from slipstream.server.wire_errors import told
 from slipstream.server_options import ServerOptions
@@ -109,7 +110,8 @@ class EngineService:
         self._options = options
         self._rules = rules
         self._meter = meter
-        self._prompts = Prompts(text, options.longest_prompt(self.context))
+        self.texts = Texts(text.tokenizer, options.longest_prompt(self.context))
+        self._prompts = Prompts(text, self.texts)
         self._places: int = ready.facts["parallel"]
         self._live: dict[int, Live] = {}
         self._numbers = count(1)
@@ -128,7 +130,7 @@ class EngineService:
         return len(self._live)
 
     async def prompt_ids(self, text: str, *, add_special: bool = True) -> list[int]:
-        return await self._prompts.of_text(text, add_special=add_special)
+        return await self.texts.ids(text, add_special=add_special)
 
     async def chat_ids(
         self,
@@ -282,7 +284,7 @@ class EngineService:
             live.inbox.put(live.choice, event)
 
     def close(self) -> None:
-        self._prompts.close()
+        self.texts.beside.close()
 
 
 def _unread(weight: int) -> OverloadedError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Final, cast
 
 from slipstream.errors import TokenizerError
@@ -14,9 +15,11 @@ from slipstream.vocabulary.pretokenizers import build_pre_tokenizer, find_rule
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# Every pre-tokeniser cuts between a line end after visible ASCII and a letter.
-SAFE_CUT: Final = re.compile(r"(?<=[!-~]\n)(?=[A-Za-z])")
-CHUNK_CHARACTERS: Final = 1 << 16
+# Every pre-tokeniser cuts between a line end after visible ASCII and a letter, and between a letter
+# and a lone space before another one.
+SAFE_CUT: Final = re.compile(r"(?<=[!-~]\n)(?=[A-Za-z])|(?<=[A-Za-z])(?= [A-Za-z])")
+CHUNK_CHARACTERS: Final = 1 << 14
+MOST_LOCKED_CHARACTERS: Final = 1 << 10  # sooner encoded than other threads notice
 
 
 class BytePairModel:
@@ -34,14 +37,20 @@ class BytePairModel:
         self._missing = [c for c in byte_of_character() if c not in vocabulary.ids]
         self._tokenizer = _build(vocabulary, self._missing)
 
-    def encode(self, text: str, after_special: bool) -> list[int]:  # noqa: ARG002
+    def encode(self, text: str, after_special: bool) -> list[int]:
         """Ids of a text; what precedes it makes no difference to byte pairs."""
-        if len(text) <= CHUNK_CHARACTERS:
-            return self._encode(text)
-        return [token for chunk in chunks(text) for token in self._encode(chunk)]
+        return list(chain.from_iterable(self.slices(text, after_special)))
+
+    def slices(self, text: str, after_special: bool) -> Iterator[list[int]]:  # noqa: ARG002
+        """The ids of ``encode``, some at a time; other threads run meanwhile."""
+        return map(self._encode, chunks(text))
 
     def _encode(self, text: str) -> list[int]:
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        if len(text) <= MOST_LOCKED_CHARACTERS:
+            ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        else:  # of the library's ways to encode only those of batches release the interpreter
+            (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
+            ids = encoding.ids
         return [token for token in ids if token < self._size] if self._missing else ids
 
 

@@ -9,9 +9,10 @@ every token (515,000 for Gemma 3) spelled out before the first text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from typing import Final
 
 from slipstream.errors import TokenizerError
@@ -49,13 +50,15 @@ class SentencePieceModel:
             TokenizerError: a stretch without a space is absurdly long, or a character is neither
                 in the vocabulary nor can be spelled in it.
         """
+        return list(chain.from_iterable(self.slices(text, after_special)))
+
+    def slices(self, text: str, after_special: bool) -> Iterator[Sequence[int]]:
+        """The ids of ``encode``, a word at a time; errors as there."""
         if self._add_space_prefix and after_special:
             text = " " + text
-        ids: list[int] = []
         for word in self._cut.split(text.replace(" ", SPACE)):
             short = len(word) <= CACHED_CHARACTERS
-            ids += self._cached_word(word) if short else self._encode_word(word)
-        return ids
+            yield self._cached_word(word) if short else self._encode_word(word)
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
         if len(word) > MAX_WORD_CHARACTERS:
