@@ -42,6 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "sampling",
         "grammar_budget",
         "grammar_text",
+        "grammar_tokens",
         "grammar_trial",
         "structured",
     ),

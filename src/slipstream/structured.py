@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from threading import Lock
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.constraint import Mask
-from slipstream.errors import GrammarError, TokenizerError, UnsupportedError
+from slipstream.errors import GrammarError, UnsupportedError
 from slipstream.grammar_budget import GrammarBudget
 from slipstream.grammar_text import check_grammar, check_regex, check_schema, grammar_texts
+from slipstream.grammar_tokens import GrammarVocabulary, TokenTable
 from slipstream.grammar_trial import Trials, is_plain, limits, shown, uncompiled
 from slipstream.options import SamplingOptions
 
@@ -32,74 +33,6 @@ if TYPE_CHECKING:
 # small model may emit spaces for ever.
 WHITESPACE: Final = r"(?: |\n{1,2}[ \t]{0,20})"
 MOST_UNTRIED_REGEX: Final = 1000
-
-
-class GrammarVocabulary(Protocol):
-    """What a grammar needs of a tokenizer."""
-
-    @property
-    def vocabulary_size(self) -> int: ...
-
-    @property
-    def end_ids(self) -> Collection[int]: ...
-
-    def token_bytes(self, token_id: int, /) -> bytes: ...
-
-    def is_control(self, token_id: int, /) -> bool: ...
-
-    def encode(self, text: str, /, *, add_special: bool, continues: bool) -> list[int]: ...
-
-
-class TokenTable:
-    """A vocabulary in the form that llguidance reads (its ``TokenizerWrapper``).
-
-    A token that begins with the byte FF, which is no part of any text, and an unused token have no
-    bytes here: no grammar allows them.
-    """
-
-    is_tokenizer_wrapper = True
-    bos_token_id = None
-
-    def __init__(self, vocabulary: GrammarVocabulary) -> None:
-        self._vocabulary = vocabulary
-        ids = range(vocabulary.vocabulary_size)
-        self.special_token_ids = [token for token in ids if vocabulary.is_control(token)]
-        special = set(self.special_token_ids)
-        pieces = map(vocabulary.token_bytes, ids)
-        self.tokens = [
-            piece if token in special or not piece.startswith(b"\xff") else b""
-            for token, piece in enumerate(pieces)
-        ]
-        self.eos_token_id = min(vocabulary.end_ids)
-        self._ordinary: dict[bytes, int] | None = None
-
-    def __call__(self, text: str) -> list[int]:
-        """Ids of a text, exactly; empty where the vocabulary cannot spell it. Never raises."""
-        try:
-            ids = self._vocabulary.encode(text, add_special=False, continues=True)
-        except TokenizerError:
-            ids = []
-        data = text.encode()
-        return ids if b"".join(self.tokens[token] for token in ids) == data else self._spell(data)
-
-    def _spell(self, data: bytes) -> list[int]:
-        """The longest token at every place, for what the tokeniser would change (U+2581)."""
-        if self._ordinary is None:
-            special = set(self.special_token_ids)
-            self._ordinary = {
-                piece: token for token, piece in enumerate(self.tokens) if token not in special
-            }
-        longest = max(map(len, self._ordinary))
-        ids, place = [], 0
-        while place < len(data):
-            sizes = range(min(longest, len(data) - place), 0, -1)
-            found = (s for s in sizes if data[place : place + s] in self._ordinary)
-            size = next(found, 0)
-            if not size:
-                return []
-            ids.append(self._ordinary[data[place : place + size]])
-            place += size
-        return ids
 
 
 class Grammars:

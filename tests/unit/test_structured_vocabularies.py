@@ -12,8 +12,9 @@ import pytest
 from builders import bpe_vocabulary, spm_vocabulary
 from gguf_writer import Typed
 from slipstream.gguf import open_gguf
+from slipstream.grammar_tokens import TokenTable
 from slipstream.options import SamplingOptions
-from slipstream.structured import Grammars, TokenTable
+from slipstream.structured import Grammars
 from slipstream.tokenizer import Tokenizer, build_tokenizer
 from structured_for_tests import PERSON
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Final, TypeVar
 
 SHORT_THREADS: Final = 2
-LONG_THREADS: Final = 2
+LONG_THREADS: Final = max(1, (os.cpu_count() or 1) // 4)  # most cores are the engine's
 LONG: Final = 1 << 14
 """Characters or ids from which work has threads of its own, so that short work never waits."""
 

@@ -52,15 +52,43 @@ def parse(struct: type[Body], data: bytes, neutral: Neutral | None = None) -> Bo
     return fill(struct, document(data), neutral)
 
 
-def document(data: bytes) -> dict[str, Any]:
-    """The JSON object in a body, its values plain; errors as ``parse``."""
+class ReadBody(bytes):
+    """A body whose JSON was read already.
+
+    Attributes:
+        values: see ``document``.
+    """
+
+    values: dict[str, Any]
+
+
+def read_beside(data: bytes) -> ReadBody:
+    """A body read such that other threads run meanwhile; errors as ``parse``."""
+    body = ReadBody(data)
+    body.values = document(data, whole_number=_whole_number)
+    return body
+
+
+def _whole_number(text: str) -> int:
+    """Python's parser lets other threads run for a function that is not its own."""
+    return int(text)
+
+
+def document(data: bytes, whole_number: Callable[[str], int] | None = None) -> dict[str, Any]:
+    """The JSON object in a body, its values plain; errors as ``parse``.
+
+    Args:
+        whole_number: makes an integer of its digits; None = the parser's own.
+    """
+    if isinstance(data, ReadBody):
+        return data.values
     if len(data) > MOST_BYTES:
         raise RequestError(f"a body of at most {MOST_BYTES} bytes", f"{len(data)}", "Shorten it.")
     if data.count(b",") > MOST_VALUES:
         raise RequestError(
             f"a body of at most {MOST_VALUES} values", "more commas than that", "Shorten it."
         )
-    value = _decoded(data)
+    value = _decoded(data, whole_number)
     if not isinstance(value, dict):
         raise RequestError("a JSON object as the body", type(value).__name__, "Send an object.")
     if data.count(b"[") + data.count(b"{") > DEEPEST or b"\\u" in data:
@@ -131,11 +159,16 @@ def _same(value: Any, choice: Any) -> bool:
     return isinstance(value, bool) == isinstance(choice, bool) and bool(value == choice)
 
 
-def json_value(text: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+def json_value(
+    text: str,
+    pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
+    whole_number: Callable[[str], int] | None = None,
+) -> Any:
     """The value of a JSON text, without what Python's parser adds: NaN and infinite numbers.
 
     Args:
         pairs: makes an object of its keys and values; None = a dictionary.
+        whole_number: see ``document``.
 
     Raises:
         ValueError: it is no JSON.
@@ -146,12 +179,13 @@ def json_value(text: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None =
         object_pairs_hook=pairs,
         parse_constant=_refuse_constant,
         parse_float=_finite,
+        parse_int=whole_number,
     )
 
 
-def _decoded(data: bytes) -> Any:
+def _decoded(data: bytes, whole_number: Callable[[str], int] | None) -> Any:
     try:
-        return json_value(data.decode(), _distinct)
+        return json_value(data.decode(), _distinct, whole_number)
     except UnicodeDecodeError:
         raise RequestError("a body in UTF-8", "other bytes", "Encode it as UTF-8.") from None
     except RecursionError:

@@ -50,7 +50,7 @@ def routes(service: Service) -> list[Route]:
         asked = read(LlamaBody, request, data)
         if asked.body.prompt is None:
             raise RequestError("`prompt`", "nothing", "Give it.")
-        prompts = prompts_of(asked.body.prompt)
+        prompts = prompts_of(asked.body.prompt, service.context)
         for prompt in prompts:
             require_length(service, prompt)
         ids = [await prompt_ids(service, prompt) for prompt in prompts]

@@ -24,13 +24,18 @@ _FILE: Final = "filename\n"
 Prompt = str | list[int | str]
 
 
-def prompts_of(value: Any) -> list[Prompt]:
+def prompts_of(value: Any, context: int) -> list[Prompt]:
     """The prompts that ``prompt`` names: a text, token ids, both mixed, or a list of these.
+
+    Args:
+        context: positions of a sequence.
 
     Raises:
         RequestError: it is something else, empty, or too much.
+        ContextFullError: a list that is longer than a prompt can be.
         UnsupportedError: it holds images or sound.
     """
+    require_short_lists(value, context)
     if isinstance(value, list) and not any(_is_id(part) for part in value):
         if not 0 < len(value) <= MOST_PROMPTS:
             raise RequestError(
@@ -38,6 +43,16 @@ def prompts_of(value: Any) -> list[Prompt]:
             )
         return [_prompt(part) for part in value]
     return [_prompt(value)]
+
+
+def require_short_lists(value: Any, context: int) -> None:
+    """
+    Raises:
+        ContextFullError: a list, or one inside it, is longer than a prompt can be.
+    """
+    for one in (value, *value[:MOST_PROMPTS]) if isinstance(value, list) else ():
+        if isinstance(one, list):
+            _require_room(len(one) - MOST_PARTS, context)
 
 
 def _prompt(value: Any) -> Prompt:
@@ -86,13 +101,23 @@ def require_length(service: Service, prompt: str | Sequence[int | str]) -> None:
     """
     Raises:
         RequestError: the prompt is too long to be read.
+        ContextFullError: its token ids leave no room to generate.
     """
     if isinstance(prompt, str):
         service.texts.require_text(len(prompt))
         return
     texts = [part for part in prompt if isinstance(part, str)]
     service.texts.require_text(sum(map(len, texts)))
-    service.texts.require_ids(len(prompt) - len(texts))
+    _require_room(len(prompt) - len(texts), service.context)
+
+
+def _require_room(count: int, context: int) -> None:
+    if count >= context:
+        raise ContextFullError(
+            f"a prompt of at most {context - 1} tokens",
+            f"{count} or more",
+            "Shorten the prompt or use a larger context.",
+        )
 
 
 def require_ids(ids: Sequence[int], tokenizer: Tokenizer) -> None:

@@ -69,9 +69,8 @@ def routes(service: Service) -> list[Route]:
 
     async def detokenize(request: Request, data: bytes) -> Response:
         del request
-        if data.count(b",") >= service.texts.most:
-            service.texts.require_ids(data.count(b",") + 1)  # before so many are read
         tokens = parse(DetokenizeBody, data, _MODEL).tokens
+        service.texts.require_ids(len(tokens))
         require_ids(tokens, tokenizer)
         return json_reply({"content": await service.texts.text(tokens)})
 
@@ -85,9 +84,15 @@ def routes(service: Service) -> list[Route]:
         )
         return json_reply({"prompt": await service.texts.text(_without_bos(ids, tokenizer))})
 
+    def require_text(data: bytes) -> None:
+        service.texts.require_body(len(data))
+
+    def require_few(data: bytes) -> None:
+        service.texts.require_ids(data.count(b","))
+
     return [
-        Route("/tokenize", answering(tokenize), methods=["POST"]),
-        Route("/detokenize", answering(detokenize), methods=["POST"]),
+        Route("/tokenize", answering(tokenize, before=require_text), methods=["POST"]),
+        Route("/detokenize", answering(detokenize, before=require_few), methods=["POST"]),
         Route("/apply-template", answering(apply_template), methods=["POST"]),
     ]
 

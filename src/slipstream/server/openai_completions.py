@@ -15,7 +15,13 @@ from slipstream.errors import RequestError, SlipstreamError, UnsupportedError
 from slipstream.options import SamplingOptions
 from slipstream.server.bodies import require_neutral, shown
 from slipstream.server.completion_stream import CompletionStream
-from slipstream.server.llama_prompts import Gap, gap_ids, require_ids, require_length
+from slipstream.server.llama_prompts import (
+    Gap,
+    gap_ids,
+    require_ids,
+    require_length,
+    require_short_lists,
+)
 from slipstream.server.logprob_formats import completion_logprobs
 from slipstream.server.openai_bodies import (
     MOST_CHOICES,
@@ -121,6 +127,7 @@ class Completions:
         return generations
 
     async def _prompts(self, body: CompletionBody, sampling: SamplingOptions) -> list[Prompt]:
+        require_short_lists(body.prompt, self._service.context)
         items = prompt_list(body.prompt)
         if len(items) * body.n > MOST_CHOICES:
             raise RequestError(

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from slipstream.errors import OverloadedError, SlipstreamError
+from slipstream.server.bodies import read_beside
 from slipstream.server.error_shapes import ErrorShape, error_headers, openai_error
 from slipstream.server.order import Generation
 from slipstream.server.wire import WireEvent
@@ -27,6 +28,8 @@ Events = AsyncIterator[tuple[int, WireEvent]]
 
 DONE: Final = b"data: [DONE]\n\n"
 CLIENT_LEFT: Final = 499
+MOST_READ_AT_ONCE: Final = 1 << 15
+"""Bytes of JSON that are read sooner than a stream notices; longer bodies are read on a thread."""
 
 _JSON: Final = "application/json"
 _STREAM_HEADERS: Final = {
@@ -76,20 +79,36 @@ def error_message(error: SlipstreamError, shape: ErrorShape = openai_error) -> b
     return named_message("error", shape(error))
 
 
-def answering(handler: Handler, shape: ErrorShape = openai_error) -> Callable[..., Any]:
+def answering(
+    handler: Handler,
+    shape: ErrorShape = openai_error,
+    before: Callable[[bytes], None] | None = None,
+) -> Callable[..., Any]:
     """A starlette endpoint: reads the body, ends the handler when the client goes away, and
-    answers its errors in a protocol's shape."""
+    answers its errors in a protocol's shape.
+
+    Args:
+        before: refuses bodies that are not worth reading.
+    """
 
     async def answer(request: Request) -> Response:
         try:
             body = await request.body()
-            return await watched(request, handler(request, body))
+            if before is not None:
+                before(body)
+            return await watched(request, _answered(handler, request, body))
         except ClientDisconnect:
             return Response(status_code=CLIENT_LEFT)
         except SlipstreamError as error:
             return error_reply(error, shape)
 
     return answer
+
+
+async def _answered(handler: Handler, request: Request, body: bytes) -> Response:
+    if len(body) > MOST_READ_AT_ONCE:
+        body = await asyncio.to_thread(read_beside, body)
+    return await handler(request, body)
 
 
 async def watched(request: Request, work: Coroutine[Any, Any, Response]) -> Response:

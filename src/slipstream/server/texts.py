@@ -14,6 +14,7 @@ from slipstream.tokenizer import Tokenizer
 QUICK: Final = 1000  # characters or ids that take less time than waking a thread
 SLICE: Final = 4096  # ids
 PARTS_FACTOR: Final = 4  # bytes of JSON that a character of a prompt may come from
+ESCAPED: Final = 12  # most bytes of JSON for a character, a pair of escaped surrogates
 PARTS_BYTES: Final = 1 << 16
 
 
@@ -47,6 +48,14 @@ class Texts:
         """
         self._require(count, "token ids")
 
+    def require_body(self, size: int) -> None:
+        """
+        Raises:
+            RequestError: so many bytes of JSON hold a text that is too long, however it is written.
+        """
+        if size > ESCAPED * self.most + PARTS_BYTES:
+            raise _too_long(f"a prompt of at most {self.most} characters", f"{size} bytes")
+
     def require_parts(self, *values: Any) -> int:
         """Refuse what cannot end in a text that is short enough, before a template reads it.
 
@@ -58,20 +67,15 @@ class Texts:
         except (TypeError, ValueError, RecursionError):  # the template says what is wrong
             return 0
         if size > PARTS_FACTOR * self.most + PARTS_BYTES:
-            raise RequestError(
-                f"messages, tools and variables of a prompt of at most {self.most} characters",
-                f"{size} bytes",
-                "Shorten them, or start the server with a larger `prompt_limit`.",
+            expected = (
+                f"messages, tools and variables of a prompt of at most {self.most} characters"
             )
+            raise _too_long(expected, f"{size} bytes")
         return size
 
     def _require(self, found: int, what: str) -> None:
         if found > self.most:
-            raise RequestError(
-                f"a prompt of at most {self.most} {what}",
-                f"{found}",
-                "Shorten it, or start the server with a larger `prompt_limit`.",
-            )
+            raise _too_long(f"a prompt of at most {self.most} {what}", f"{found}")
 
     async def ids(
         self, text: str, *, add_special: bool, parse_special: bool = True, continues: bool = False
@@ -124,3 +128,9 @@ class Texts:
             return {"id": token, "piece": data.decode()}
         except UnicodeDecodeError:
             return {"id": token, "piece": list(data)}
+
+
+def _too_long(expected: str, found: str) -> RequestError:
+    return RequestError(
+        expected, found, "Shorten it, or start the server with a larger `prompt_limit`."
+    )
