@@ -11,7 +11,7 @@ import codecs
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Protocol
+from typing import Final, Protocol
 
 from slipstream.errors import TokenizerError
 from slipstream.vocabulary.bpe import BytePairModel
@@ -19,6 +19,9 @@ from slipstream.vocabulary.metadata import TokenType, Vocabulary, read_vocabular
 from slipstream.vocabulary.pieces import piece
 from slipstream.vocabulary.special_tokens import SpecialTokens
 from slipstream.vocabulary.spm import SentencePieceModel
+
+DECODED_AT_ONCE: Final = 4096
+"""Tokens whose bytes become text while no other thread runs."""
 
 
 class TextModel(Protocol):
@@ -125,7 +128,11 @@ class Tokenizer:
             TokenizerError: an id is outside the vocabulary.
         """
         shown = [token for token in ids if not (skip_special and self.is_control(token))]
-        text = b"".join(map(self.token_bytes, shown)).decode("utf-8", "replace")
+        decoder, parts = codecs.getincrementaldecoder("utf-8")("replace"), []
+        for start in range(0, len(shown), DECODED_AT_ONCE):
+            data = b"".join(map(self.token_bytes, shown[start : start + DECODED_AT_ONCE]))
+            parts.append(decoder.decode(data))
+        text = "".join(parts) + decoder.decode(b"", final=True)
         if self._vocabulary.add_space_prefix and shown and not self.is_control(shown[0]):
             return text.removeprefix(" ")
         return text

@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,66 @@ def test_a_body_and_a_prompt_beyond_their_limits(chatty: Path) -> None:
         long = http.post("/completion", json={"prompt": "a" * 2000, "n_predict": 1})
         assert long.status_code in (400, 413)
         assert http.post("/completion", json={"prompt": "a", "n_predict": 1}).status_code == 200
+
+
+LONGEST_GAP_S = 30.0  # nobody's machine is that slow, and what these tests guard took as long
+COSTLY: dict[str, tuple[str, dict[str, Any], int]] = {
+    "text": ("/tokenize", {"content": "ab c" * 16_000}, 200),
+    "pieces": ("/tokenize", {"content": "ab c" * 16_000, "with_pieces": True}, 200),
+    "longer text": ("/tokenize", {"content": "ab c" * 1_000_000}, 400),
+    "ids": ("/detokenize", {"tokens": [40, 41] * 32_000}, 200),
+    "more ids": ("/detokenize", {"tokens": [40, 41] * 400_000}, 400),
+    "prompt of ids": ("/completion", {"prompt": [40] * 500_000, "n_predict": 1}, 413),
+    "conversation": (
+        "/apply-template",
+        {"messages": [{"role": "user", "content": "ab c" * 15_000}]},
+        200,
+    ),
+    "regular expression": ("/completion", {"prompt": "a", "regex": "a" * 1_000_000}, 400),
+    "ambiguous grammar": (
+        "/completion",
+        {
+            "prompt": "a",
+            "n_predict": 60,
+            "grammar": "start: x\nx: x x x x | x x x | x x | "
+            + " | ".join(f'"{c}"' for c in "abcdef"),
+        },
+        400,
+    ),
+    "schema": (
+        "/completion",
+        {"prompt": "a", "json_schema": {"properties": {f"k{i}": {} for i in range(20_000)}}},
+        400,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def limited(lasting: Path) -> Iterator[RunningServer]:
+    flags = ["--parallel", "2", "--prompt-limit", "65536", *tiny_backend()]
+    with serving(lasting, *flags) as server:
+        yield server
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_a_costly_request_stalls_no_other(limited: RunningServer, name: str) -> None:
+    path, body, status = COSTLY[name]
+    with limited.client() as http, running_streams(http, 1) as (events,):
+        with ThreadPoolExecutor(1) as pool, limited.client() as other:
+            done = pool.submit(other.post, path, json=body)
+            longest = 0.0
+            last = time.monotonic()
+            while not done.done():
+                _, data = next(events)
+                assert not data["stop"]
+                longest = max(longest, time.monotonic() - last)
+                last = time.monotonic()
+        reply = done.result()
+        assert reply.status_code == status, reply.text[:300]
+        assert longest < LONGEST_GAP_S
+        assert "error" not in data
+        if status != 200:
+            assert reply.json()["error"]["type"] == "invalid_request_error"
 
 
 def test_a_deadline_ends_a_request(lasting: Path) -> None:

@@ -396,6 +396,7 @@ def test_prompts_are_those_of_the_tokenizer(served: Any) -> None:
             assert await service.prompt_ids(words) == expected
             bare = service.tokenizer.encode(words, add_special=False, parse_special=True)
             assert await service.prompt_ids(words, add_special=False) == bare
+        assert await service.prompt_ids("x" * 3000)
         with pytest.raises(RequestError, match="at most 3000 characters"):
             await service.prompt_ids("x" * 3001)
 
@@ -418,6 +419,10 @@ def test_conversations_go_through_the_template(served: Any) -> None:
             await service.chat_ids([{"role": "user"}])
         with pytest.raises(RequestError):
             await service.chat_ids([{"role": "user", "content": "x" * 5000}])
+        most = 3000 - len("<user>")
+        assert await service.chat_ids([{"role": "user", "content": "x" * most}])
+        with pytest.raises(RequestError, match="at most 3000 characters"):
+            await service.chat_ids([{"role": "user", "content": "x" * (most + 1)}])
 
     served(test, prompt_limit=3000)
 

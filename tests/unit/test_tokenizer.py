@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from builders import bpe_vocabulary, spm_vocabulary, write_gguf
@@ -15,6 +16,7 @@ from gguf_writer import Typed
 from slipstream.errors import TokenizerError
 from slipstream.gguf import open_gguf
 from slipstream.tokenizer import Tokenizer, build_tokenizer
+from slipstream.vocabulary.bpe import CHUNK_CHARACTERS, SAFE_CUT
 from slipstream.vocabulary.pretokenizers import PRE_TOKENIZERS
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
@@ -131,6 +133,45 @@ def test_long_text_has_the_ids_of_its_whole() -> None:
     line = "the ring, and her 12 a's.\nand on\n\n\tin  the\n"
     whole = tokenizer._model._encode(line * 6000)  # type: ignore[attr-defined]
     assert tokenizer.encode(line * 6000) == whole
+
+
+TEXT = st.text(st.sampled_from("ab the\n\t .,!'s1é\u3000\u0301日<|"), max_size=60)
+
+
+@pytest.mark.parametrize("pre", PRE_TOKENIZERS)
+@given(text=TEXT)
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+def test_a_text_cut_at_every_place_that_is_safe_has_the_same_ids(pre: str, text: str) -> None:
+    model = _models(pre)
+    cut = [part for part in SAFE_CUT.split(text) if part]
+    assert [token for part in cut for token in model._encode(part)] == model._encode(text)
+
+
+@cache
+def _models(pre: str) -> Any:
+    return bpe(pre=pre)._model
+
+
+@pytest.mark.parametrize(
+    "text", ["the end " * 4000, "the<|im_end|>\n" * 3000, "a" * 40_000, "ab" * 600, ""]
+)
+def test_slices_of_a_text_are_its_ids(text: str) -> None:
+    for tokenizer in (bpe(pre="qwen2"), spm()):
+        for special in (True, False):
+            slices = list(tokenizer.encoded_slices(text, parse_special=special))
+            ids = tokenizer.encode(text, parse_special=special)
+            assert [token for part in slices for token in part] == ids
+            assert max(map(len, slices), default=0) <= max(2 * CHUNK_CHARACTERS, len(text))
+    long = "the end " * 4000
+    assert len(list(bpe(pre="qwen2").encoded_slices(long))) > 1
+
+
+def test_many_ids_that_are_no_text_are_decoded_as_one() -> None:
+    tokenizer = bpe(pre="qwen2")
+    ids = tokenizer.encode("é日😀" * 3000)
+    for shift in range(4):
+        data = b"".join(map(tokenizer.token_bytes, ids[shift:-1]))
+        assert tokenizer.decode(ids[shift:-1]) == data.decode("utf-8", "replace")
 
 
 def test_sentencepiece_bytes_and_spaces() -> None:
