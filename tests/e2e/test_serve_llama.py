@@ -72,6 +72,28 @@ def test_a_completion_is_the_models_own(http: Any, model: Model) -> None:
     assert complete(http, prompt=ids, n_predict=24)["content"] == wanted.text
 
 
+def test_values_of_llama_cpp_that_mean_off_or_the_best(http: Any, model: Model) -> None:
+    plain = model.complete(LOOP, max_tokens=24)
+    best = complete(http, prompt=LOOP, n_predict=24, temperature=1.0, seed=3, top_p=0)
+    assert best["content"] == plain.text
+    assert model.complete(LOOP, max_tokens=24, temperature=1.0, seed=3, top_p=0.0).ids == plain.ids
+    drawn = model.complete(LOOP, max_tokens=24, temperature=1.0, seed=3)
+    off = complete(http, prompt=LOOP, n_predict=24, temperature=1.0, seed=3, top_k=-1)
+    assert off["content"] == drawn.text
+
+
+def test_a_prompt_computed_alone_is_kept(http: Any) -> None:
+    body = {"prompt": LOOP * 3, "max_tokens": 0, "echo": True, "session": "alone"}
+    made = http.post("/v1/completions", json=body).json()
+    assert made["choices"][0]["text"] == LOOP * 3
+    assert made["usage"]["completion_tokens"] == 0
+    later = complete(http, prompt=LOOP * 3, n_predict=4, session="alone")
+    assert later["timings"]["cache_n"] > 0
+    anew = complete(http, prompt=LOOP * 3, n_predict=4, session="alone", cache_prompt=False)
+    assert anew["timings"]["cache_n"] == 0
+    assert anew["content"] == later["content"]
+
+
 def test_a_stream_is_the_same_in_parts(http: Any, model: Model) -> None:
     wanted = model.complete(LOOP, max_tokens=24, temperature=1.0, seed=9)
     body = {"prompt": LOOP, "n_predict": 24, "temperature": 1.0, "seed": 9}
