@@ -402,7 +402,7 @@ def test_timings_with_every_chunk() -> None:
         ({"response_format": {"type": "poem"}}, 400, "response_format"),
         ({"response_format": {"type": "json_schema"}}, 400, "response_format"),
         ({"response_format": {"type": "json_object"}, "grammar": "start: /a/"}, 400, None),
-        ({"speculative": {"n_maxx": 3}}, 400, "n_maxx"),
+        ({"speculative": {"n_maxx": 3}}, 400, "speculative.n_maxx"),
         ({"speculative": {"fixed": True}}, 400, "fixed"),
         ({"speculative": {"type": "magic"}}, 400, "speculative.type"),
         ({"speculative": {"type": "draft-simple"}}, 400, "speculative.type"),

@@ -59,9 +59,9 @@ def one_request() -> Meters:
     meters.loaded(Load(running=1, waiting=0, steps=1, rows=10))
     meters.started(Slot(1, 20, 0.25))
     meters.event(event(1, 1), 11.0)
-    meters.loaded(Load(running=1, steps=2, rows=15))
+    meters.loaded(Load(running=1, steps=2, rows=15, verified_rows=(5,)))
     meters.event(event(1, 4, 6, 3), 12.0)
-    meters.loaded(Load(running=0, steps=3, rows=17))
+    meters.loaded(Load(running=0, steps=3, rows=17, verified_rows=(5, 200)))
     times = {"draft_s": 0.5, "verify_s": 1.5}
     summary = {"discarded": 2, "times": times}
     meters.event(event(1, 2, 1, 1, finish_reason="stop", summary=summary), 14.0)
@@ -111,6 +111,8 @@ def test_our_names() -> None:
     assert value(meters, "slipstream_target_passes_total") == 3
     assert value(meters, "slipstream_rows_total") == 17
     assert value(meters, "slipstream_verification_steps_total") == 2
+    assert value(meters, "slipstream_verifying_passes_total", rows="5") == 2
+    assert value(meters, "slipstream_verifying_passes_total", rows="64+") == 1
     assert value(meters, "slipstream_phase_seconds_total", phase="verify") == 1.5
     assert value(meters, "slipstream_places") == 2
 

@@ -38,7 +38,8 @@ class CountedProgram:
     """A program whose passes are counted.
 
     Attributes:
-        steps: passes so far; ``rows`` in them all; ``step_s`` seconds of the last one.
+        steps: passes so far; ``rows`` in them all; ``step_rows`` and seconds ``step_s`` of the
+            last one.
     """
 
     def __init__(self, program: Program) -> None:
@@ -47,12 +48,14 @@ class CountedProgram:
         self.graph: Graph = program.graph
         self.steps = 0
         self.rows = 0
+        self.step_rows = 0
         self.step_s = 0.0
 
     def run(self, step: Step) -> Outputs:
         outputs = self._program.run(step)
         self.steps += 1
-        self.rows += len(step.sequences)
+        self.step_rows = len(step.sequences)
+        self.rows += self.step_rows
         self.step_s = outputs.elapsed_s
         return outputs
 

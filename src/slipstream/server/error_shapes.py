@@ -21,7 +21,6 @@ _TYPES: Final[Mapping[int, tuple[str, str]]] = {
     404: ("not_found_error", "not_found_error"),
     413: ("invalid_request_error", "request_too_large"),
     429: ("rate_limit_error", "rate_limit_error"),
-    501: ("not_supported_error", "api_error"),
     503: ("unavailable_error", "overloaded_error"),
     504: ("server_error", "timeout_error"),
 }

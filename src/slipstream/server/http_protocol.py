@@ -82,7 +82,9 @@ class TimedProtocol(HttpToolsProtocol):
         self._refuse(RequestError("a request in HTTP/1.1", "something else", "Mend the client."))
 
     def _refuse(self, error: SlipstreamError) -> None:
-        """Answer, and read no more; a reply that runs is not broken into."""
+        """Answer, once, and read no more; a reply that runs is not broken into."""
+        if self._deaf:
+            return
         self._stop_timer()
         self._deaf = True
         if self.transport.is_closing():

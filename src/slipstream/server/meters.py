@@ -20,6 +20,8 @@ from slipstream.server.wire import Load, Slot, WireEvent
 MOST_LABELS: Final = 48
 MOST_POSITIONS: Final = 64
 """Draft positions counted apart; deeper ones are counted together."""
+MOST_ROWS: Final = 64
+"""Rows of a verifying pass counted apart; more of them are counted together."""
 
 SECONDS: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
@@ -111,6 +113,7 @@ class Meters:
         methods: label (drafters open for a request, joined by commas) -> tokens. Everything in it
             was emitted, or examined in a step that emitted; discarded tokens stand apart.
         accepted_at: place in a draft -> accepted tokens that were emitted.
+        verified_rows: rows of a pass that verified drafts -> passes.
         prompt_s, output_s: seconds from a place to the first token, and from that to the last.
         later_tokens: tokens after the first.
         longest: most positions that a sequence had.
@@ -124,6 +127,7 @@ class Meters:
         self.ended: Counter[tuple[str, str]] = Counter()
         self.methods: dict[str, MethodCounts] = {}
         self.accepted_at: Counter[int] = Counter()
+        self.verified_rows: Counter[int] = Counter()
         self.queue = Histogram(SECONDS)
         self.first_token = Histogram(SECONDS)
         self.between_tokens = Histogram(STEP_SECONDS)
@@ -197,6 +201,7 @@ class Meters:
         """The newest state of the engine."""
         passes = max(load.steps - self.load.steps, 0)
         self.busy_passes += passes * max(load.running, self.load.running)
+        self.verified_rows.update(min(rows, MOST_ROWS) for rows in load.verified_rows)
         self.load = load
 
     @property

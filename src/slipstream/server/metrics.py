@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from slipstream.server.meters import MOST_POSITIONS, Histogram, Meters
+from slipstream.server.meters import MOST_POSITIONS, MOST_ROWS, Histogram, Meters
 from slipstream.server.order import Service
 from slipstream.server.refusals import NotFoundError
 
@@ -121,9 +121,13 @@ def _tokens(meters: Meters) -> Iterator[Metric]:
 
 
 def _positions(meters: Meters) -> list[tuple[tuple[str], float]]:
-    names = {MOST_POSITIONS: f"{MOST_POSITIONS}+"}
-    counted = sorted(meters.accepted_at.items())
-    return [((names.get(place, str(place)),), number) for place, number in counted]
+    return _counted(meters.accepted_at, MOST_POSITIONS)
+
+
+def _counted(counts: Mapping[int, int], most: int) -> list[tuple[tuple[str], float]]:
+    """Numbers as labels, ascending; the last one stands for all beyond it."""
+    names = {most: f"{most}+"}
+    return [((names.get(number, str(number)),), times) for number, times in sorted(counts.items())]
 
 
 def _steps(meters: Meters) -> Iterator[Metric]:
@@ -132,6 +136,12 @@ def _steps(meters: Meters) -> Iterator[Metric]:
     yield _counter("slipstream_target_passes", "Passes of the target model.", load.steps)
     yield _counter("slipstream_rows", "Rows of all target passes.", load.rows)
     yield _counter("slipstream_verification_steps", "Passes that verified drafts.", steps)
+    yield _counters(
+        "slipstream_verifying_passes",
+        "Passes that verified drafts of any output, by the rows of the whole pass.",
+        ("rows",),
+        _counted(meters.verified_rows, MOST_ROWS),
+    )
     yield _counters(
         "slipstream_phase_seconds",
         "Seconds by phase, of outputs that ended; a pass counts for each output in it.",

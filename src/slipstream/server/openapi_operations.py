@@ -222,12 +222,12 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         errors=(503,),
     ),
     ("POST", "/slots/{id}"): Operation(
-        "Refused: prefixes are kept by content", "llama-server", errors=(501,)
+        "Refused: prefixes are kept by content", "llama-server", errors=(422,)
     ),
     ("GET", "/lora-adapters"): Operation(
         "No adapters", "llama-server", reply=list[Any], reply_example=[]
     ),
-    ("POST", "/lora-adapters"): Operation("Refused", "llama-server", errors=(501,)),
+    ("POST", "/lora-adapters"): Operation("Refused", "llama-server", errors=(422,)),
     ("GET", "/metrics"): Operation(
         "Counters and histograms, with --metrics", "Server", media="text/plain", errors=(404,)
     ),

@@ -41,7 +41,7 @@ class MethodError(RequestError):
 class NotImplementedHereError(RequestError):
     """Something that llama-server does and this server does not."""
 
-    http_status = 501
+    http_status = 422
 
 
 class SlowBodyError(RequestError):

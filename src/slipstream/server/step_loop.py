@@ -94,6 +94,7 @@ class StepLoop:
         self._numbers: dict[int, int] = {}  # the engine's id -> number on the wire
         self._events: list[WireEvent] = []
         self._started: list[Slot] = []
+        self._verified_rows: list[int] = []
         self._sent_s = clock()
         self._stopping = False
 
@@ -173,6 +174,8 @@ class StepLoop:
                 self._start(entry, sequence.statistics, begin_s)
         for event in events:
             self._events.append(self._told(event, begin_s))
+        if any(made.drafted for made in self._rounds.newest.values()):
+            self._verified_rows.append(self._room.program.step_rows)
         self._rounds.newest.clear()
 
     def _start(self, entry: Entry, statistics: Statistics, begin_s: float) -> None:
@@ -204,7 +207,9 @@ class StepLoop:
         self._events.clear()
         self._started.clear()
         self._sent_s = now_s
-        self._channel.send(StepFrame(events=events, load=self._load(), started=started))
+        load = self._load()
+        self._verified_rows.clear()
+        self._channel.send(StepFrame(events=events, load=load, started=started))
 
     def _load(self) -> Load:
         running, program = self._engine.scheduler.running, self._room.program
@@ -219,6 +224,7 @@ class StepLoop:
             rows=program.rows,
             step_s=program.step_s,
             prompt_tokens_left=self._prompt_tokens_left(running),
+            verified_rows=tuple(self._verified_rows),
         )
 
     def _prompt_tokens_left(self, running: Sequence[SequenceState]) -> int:

@@ -130,6 +130,7 @@ class Load(msgspec.Struct, frozen=True, array_like=True):
         steps: target passes since the start; ``rows`` of them in all.
         step_s: of the last pass.
         prompt_tokens_left: rows of prompts still to compute.
+        verified_rows: rows of each pass since the frame before that verified drafts.
     """
 
     running: int = 0
@@ -142,6 +143,7 @@ class Load(msgspec.Struct, frozen=True, array_like=True):
     rows: int = 0
     step_s: float = 0.0
     prompt_tokens_left: int = 0
+    verified_rows: tuple[int, ...] = ()
 
 
 class Slot(msgspec.Struct, frozen=True, array_like=True):
