@@ -2,9 +2,9 @@
 
     python tests/golden/make_logits_golden.py --peers ~/.cache/slipstream/peers [MODEL ...]
 
-The text is every prompt of workloads/ joined by blank lines, cut to 2,304 tokens. Kept per file:
-token ids; the negative log-likelihood of each next token; for 256 positions the 32 best tokens with
-their log-probabilities, and the raw logits of 128 fixed random ids (for a correlation).
+The text is the first four prompts of each stratum joined by blank lines, cut to 2,304 tokens. Kept
+per file: token ids; the negative log-likelihood of each next token; for 256 positions the 32 best
+tokens with their log-probabilities, and the raw logits of 128 fixed random ids (for a correlation).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FIRST, POSITIONS, BEST, RANDOM = 256, 256, 32, 128
 
 
 def text() -> str:
-    prompts = [p for group in read_workloads(ROOT / "workloads").values() for p in group]
+    prompts = [p for group in read_workloads(ROOT / "workloads").values() for p in group[:4]]
     return "\n\n".join(message.content for p in prompts for message in p.messages)
 
 

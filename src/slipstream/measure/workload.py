@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, Literal
 
 import msgspec
 
@@ -31,8 +32,11 @@ class WorkloadMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     content: str
 
 
-class WorkloadPrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One frozen prompt; the keys are described in workloads/README.md."""
+class WorkloadPrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One frozen prompt; the keys are described in workloads/README.md.
+
+    How an output is judged is only carried here: ``lab.judgements`` knows what it means.
+    """
 
     id: str
     stratum: str
@@ -42,6 +46,12 @@ class WorkloadPrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     licence: str
     sha256: str
     task: str = ""
+    judgement: Literal["exact", "schema", "tools", "rubric"] = "exact"
+    checks: tuple[str, ...] = ()
+    schema: dict[str, Any] | None = None
+    tools: tuple[dict[str, Any], ...] = ()
+    constrained: bool = False
+    typical: bool = False
 
     def __post_init__(self) -> None:
         if not self.task:
@@ -49,6 +59,10 @@ class WorkloadPrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def chat_messages(self) -> list[dict[str, str]]:
         return [{"role": m.role, "content": m.content} for m in self.messages]
+
+    def chat_tools(self) -> list[dict[str, Any]] | None:
+        """``tools`` as templates and OpenAI's API expect them; None = it offers none."""
+        return [{"type": "function", "function": tool} for tool in self.tools] or None
 
 
 def content_digest(messages: Iterable[WorkloadMessage]) -> str:

@@ -1,0 +1,1 @@
+"""The lab: a plan, a manifest written before anything runs, honest runs, gates, a verdict."""
