@@ -1,0 +1,1 @@
+"""Programs that are measured: one module each, behind ``base.Runtime``."""
