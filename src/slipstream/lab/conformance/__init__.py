@@ -1,0 +1,1 @@
+"""Whether a running server keeps its contract while it drafts (``slipstream lab conformance``)."""
