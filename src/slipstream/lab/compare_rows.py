@@ -1,0 +1,110 @@
+"""Rows of a verification step under both builds, and whether they stayed in the condition's range.
+
+llama.cpp tells drafted tokens and steps, which give a mean; Slipstream tells how many steps had how
+many rows. With several slots a pass holds the rows of one slot at least and of all at most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from slipstream.lab.cells import Block, Cell, Evidence
+from slipstream.lab.compare_data import Rows
+from slipstream.lab.definitions import ratio, rows_per_step, summed
+from slipstream.lab.manifest import Manifest
+from slipstream.lab.plan import rows_range_of
+from slipstream.lab.records import Counts
+from slipstream.lab.schedule import NONE, method_of
+
+MEAN: Final = "a mean: drafted / steps + 1"
+HISTOGRAM: Final = "a histogram of steps"
+ONE: Final = "no drafts: one row"
+UNTOLD: Final = "not told"
+_COUNTED: Final = ("ok", "inconclusive")
+"""Outcomes of blocks whose rows count: a disturbed machine makes steps slower, not shorter."""
+
+
+def rows_of(evidence: Evidence, cell: Cell) -> Rows | None:
+    """What a build's records say of a condition; None = no block of it ended."""
+    blocks = [b for b in evidence.attempts(cell) if b.record.outcome in _COUNTED]
+    if not blocks:
+        return None
+    asked = asked_rows(evidence.manifest, cell.runtime, cell.condition)
+    if cell.condition == NONE:
+        return _bounded(asked, 1.0, cell.slots, ONE, {})
+    histogram = _histogram(evidence, cell)
+    if histogram:
+        return _bounded(asked, _mean(histogram), cell.slots, HISTOGRAM, histogram)
+    counts = _counts(blocks)
+    rows, drew_none = rows_per_step(counts), counts.drafted == 0
+    return _bounded(asked, 1.0 if drew_none else rows, cell.slots, MEAN if rows else UNTOLD, {})
+
+
+def _counts(blocks: Sequence[Block]) -> Counts:
+    """Drafting of all requests; of blocks, where requests do not tell."""
+    made = summed(r.counts for b in blocks for r in b.requests if not r.error)
+    return made if made.drafted is not None else summed(b.record.counts for b in blocks)
+
+
+def asked_rows(manifest: Manifest, build: str, condition: str) -> int | None:
+    """Rows of a step with the longest draft, at one slot; None = not known."""
+    method = method_of(manifest, build, condition)
+    most = None if method is None else method.most_proposed
+    return most + 1 if isinstance(most, int) else None
+
+
+def _bounded(
+    asked: int | None, mean: float | None, slots: int, source: str, histogram: Mapping[str, int]
+) -> Rows:
+    whole = None if mean is None else mean * slots
+    told = source if mean != 1.0 or source == ONE else "nothing was drafted"
+    return Rows(asked=asked, mean=mean, least=mean, most=whole, source=told, histogram=histogram)
+
+
+def _histogram(evidence: Evidence, cell: Cell) -> dict[str, int]:
+    """What the program told last, of steps that verified something."""
+    for record in reversed(evidence.observations(cell)):
+        steps = {r: n for r, n in record.rows_histogram.items() if r.isdigit() and n > 0}
+        if steps:
+            return {r: n for r, n in sorted(steps.items(), key=lambda x: int(x[0])) if int(r) > 1}
+    return {}
+
+
+def _mean(histogram: Mapping[str, int]) -> float | None:
+    rows = math.fsum(int(r) * n for r, n in histogram.items())
+    return ratio(rows, float(sum(histogram.values())))
+
+
+def left_range(manifest: Manifest, condition: str, rows: Rows) -> str:
+    """Why a condition is rejected by its rows; empty = they lie in its range, or are not known."""
+    low, high = rows_range_of(manifest.plan, condition)
+    if condition == NONE or (low, high) == (0, 0) or rows.least is None or rows.most is None:
+        return ""
+    if rows.source not in (MEAN, HISTOGRAM):
+        return f"{rows.source}, where steps of {_range(low, high)} rows were asked for"
+    if rows.least < low or (high and rows.least > high):
+        return f"{_told(rows)} rows per step, outside {_range(low, high)}"
+    return ""
+
+
+def unobservable(manifest: Manifest, condition: str, rows: Rows) -> str:
+    """Why nobody can say whether the rows lie in the range; empty = one can."""
+    low, high = rows_range_of(manifest.plan, condition)
+    if condition == NONE or (low, high) == (0, 0):
+        return ""
+    if rows.least is None or rows.most is None:
+        return "neither drafted tokens and steps nor rows of steps are told"
+    if high and rows.least <= high < rows.most:
+        return f"a pass of all slots had {_told(rows)} rows, and the range ends at {high}"
+    return ""
+
+
+def _range(low: int, high: int) -> str:
+    return f"{low} to {high or 'any'}"
+
+
+def _told(rows: Rows) -> str:
+    ends = dict.fromkeys(f"{end:.2f}" for end in (rows.least, rows.most) if end is not None)
+    return " to ".join(ends)
