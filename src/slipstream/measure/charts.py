@@ -10,11 +10,34 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH = 760
-_LABELS = 170  # room for the names of rows
-_LONGEST = 17  # characters of a name in that room
-_RIGHT, _TOP, _BOTTOM = 76, 26, 44
+_TOP, _BOTTOM = 26, 44
 _DOT_PITCH, _BAR_PITCH, _GAP = 17, 17, 12
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Room of a chart, in the units of its text (13 of them high).
+
+    Attributes:
+        labels: room for the names of rows; ``longest`` characters of a name fit there.
+        right: room behind the last tick.
+        most_ticks: along the width.
+    """
+
+    width: int = 760
+    labels: int = 170
+    longest: int = 17
+    right: int = 76
+    most_ticks: int = 8
+
+    @property
+    def end(self) -> int:
+        return self.width - self.right
+
+
+WIDE = Frame()
+NARROW = Frame(width=400, labels=136, longest=15, right=44, most_ticks=5)
+"""For charts that stand side by side, and for a phone."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +79,10 @@ class Curve:
 class Scale:
     """From a value to a coordinate; ticks lie on round numbers and enclose the values."""
 
-    def __init__(self, low: float, high: float, first: float, last: float) -> None:
-        self._step = _round_step((high - low) or 1.0)
+    def __init__(
+        self, low: float, high: float, first: float, last: float, most_ticks: int = 8
+    ) -> None:
+        self._step = _round_step((high - low) or 1.0, most_ticks)
         self.low = math.floor(low / self._step + 1e-9) * self._step
         self.high = max(math.ceil(high / self._step - 1e-9) * self._step, self.low + self._step)
         self._first, self._last = first, last
@@ -71,40 +96,51 @@ class Scale:
         return [self.low + self._step * i for i in range(count + 1)]
 
 
-def _round_step(extent: float) -> float:
-    """1, 2 or 5 times a power of ten that makes four to ten ticks."""
+def _round_step(extent: float, most: int) -> float:
+    """1, 2 or 5 times a power of ten that makes no more steps than that; ``most`` is at least 4."""
     power = 10.0 ** math.floor(math.log10(extent / 4))
-    return next(power * f for f in (1.0, 2.0, 5.0, 10.0) if extent / (power * f) <= 8)
+    return next(power * f for f in (1.0, 2.0, 5.0, 10.0) if extent / (power * f) <= most)
 
 
-def _text(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> str:
+def visible(words: str) -> str:
+    """One line without characters that drive a terminal, hide or turn text around."""
+    return "".join(c if c.isprintable() else " " for c in words)
+
+
+def _shown(words: str) -> str:
+    return escape(visible(words))
+
+
+def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> str:
     name = f' class="{kind}"' if kind else ""
-    return f'<text{name} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+    return f'<text{name} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{_shown(words)}</text>'
 
 
-def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
+def line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
-def _cut(name: str) -> str:
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+def _cut(name: str, frame: Frame) -> str:
+    return name if len(name) <= frame.longest else f"{name[: frame.longest - 1]}…"
 
 
-def _svg(height: float, label: str, parts: Sequence[str]) -> str:
+def svg(height: float, label: str, parts: Sequence[str], frame: Frame = WIDE) -> str:
     body = "\n".join(parts)
-    head = f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}">'
+    head = f'<svg viewBox="0 0 {frame.width} {height:.0f}" role="img" aria-label="{_shown(label)}">'
     return f"{head}\n{body}\n</svg>"
 
 
 def _upright(scale: Scale, top: float, bottom: float, label: str) -> Iterator[str]:
     """Vertical grid lines with their values below, and what they mean."""
     for tick in scale.ticks():
-        yield _line("grid", scale(tick), top, scale(tick), bottom)
-        yield _text(scale(tick), bottom + 18, f"{tick:g}", "middle")
-    yield _text((scale(scale.low) + scale(scale.high)) / 2, bottom + 38, label, "middle")
+        yield line("grid", scale(tick), top, scale(tick), bottom)
+        yield text(scale(tick), bottom + 18, f"{tick:g}", "middle")
+    yield text((scale(scale.low) + scale(scale.high)) / 2, bottom + 38, label, "middle")
 
 
-def intervals(rows: Sequence[tuple[str, Sequence[Dot]]], *, reference: float, label: str) -> str:
+def intervals(
+    rows: Sequence[tuple[str, Sequence[Dot]]], *, reference: float, label: str, frame: Frame = WIDE
+) -> str:
     """A dot per value, rows below one another, with the interval as a line through it.
 
     Args:
@@ -114,86 +150,91 @@ def intervals(rows: Sequence[tuple[str, Sequence[Dot]]], *, reference: float, la
     """
     dots = [dot for _, members in rows for dot in members]
     bounds = [b for d in dots for b in (d.value, d.low, d.high, reference) if b is not None]
-    scale = Scale(min(bounds), max(bounds), _LABELS, WIDTH - _RIGHT)
+    scale = Scale(min(bounds), max(bounds), frame.labels, frame.end, frame.most_ticks)
     y = float(_TOP)
     parts: list[str] = []
     for name, members in rows:
         middle = y + _DOT_PITCH * (len(members) - 1) / 2
-        parts.append(_text(_LABELS - 12, middle + 4, _cut(name), "end"))
+        parts.append(text(frame.labels - 12, middle + 4, _cut(name, frame), "end"))
         for dot in members:
             parts += _dot(scale, dot, y)
             y += _DOT_PITCH
         y += _GAP
     bottom = y - _GAP / 2
     axes = [*_upright(scale, _TOP - 14, bottom, label)]
-    axes.append(_line("reference", scale(reference), _TOP - 14, scale(reference), bottom))
-    return _svg(bottom + _BOTTOM, label, [*axes, *parts])
+    axes.append(line("reference", scale(reference), _TOP - 14, scale(reference), bottom))
+    return svg(bottom + _BOTTOM, label, [*axes, *parts], frame)
 
 
 def _dot(scale: Scale, dot: Dot, y: float) -> Iterator[str]:
     colour = f"s{dot.series % 6}"
-    yield f"<g><title>{escape(dot.title)}</title>"
+    yield f"<g><title>{_shown(dot.title)}</title>"
     if dot.low is not None and dot.high is not None:
-        yield _line(f"interval {colour}", scale(dot.low), y, scale(dot.high), y)
+        yield line(f"interval {colour}", scale(dot.low), y, scale(dot.high), y)
     known = "" if dot.low is not None else " hollow"
     yield f'<circle class="{colour}{known}" cx="{scale(dot.value):.1f}" cy="{y:.1f}" r="5"/>'
     right = dot.value if dot.high is None else dot.high
-    yield _text(scale(right) + 9, y + 4, f"{dot.value:.2f}", "start", "value")
+    yield text(scale(right) + 9, y + 4, f"{dot.value:.2f}", "start", "value")
     yield "</g>"
 
 
-def curves(lines: Sequence[Curve], *, x_label: str, y_label: str, most: float = 1.0) -> str:
+def curves(
+    lines: Sequence[Curve], *, x_label: str, y_label: str, most: float = 1.0, frame: Frame = WIDE
+) -> str:
     """Lines over whole numbers from 1, in a frame from 0 to ``most`` (shown as percent)."""
     height, left = 320.0, 56.0
-    last = max((x for line in lines for x, _, _ in line.points), default=1.0)
-    across = Scale(0, max(last, 2.0), left, WIDTH - _RIGHT)
+    last = max((x for curve in lines for x, _, _ in curve.points), default=1.0)
+    across = Scale(0, max(last, 2.0), left, frame.end)
     up = Scale(0, most, height - _BOTTOM, _TOP)
     parts = []
     for tick in up.ticks():
-        parts.append(_line("grid", left, up(tick), WIDTH - _RIGHT, up(tick)))
-        parts.append(_text(left - 8, up(tick) + 4, f"{100 * tick:.0f} %", "end"))
+        parts.append(line("grid", left, up(tick), frame.end, up(tick)))
+        parts.append(text(left - 8, up(tick) + 4, f"{100 * tick:.0f} %", "end"))
     below = height - _BOTTOM + 18
-    shown = range(1, int(last) + 1, max(1, round(last / 16)))
-    parts += [_text(across(tick), below, f"{tick}", "middle") for tick in shown]
-    parts.append(_text((left + WIDTH - _RIGHT) / 2, height - 6, x_label, "middle"))
-    parts.append(_text(left, _TOP - 12, y_label))
-    for line in lines:
-        parts += _curve(across, up, line)
-    return _svg(height, y_label, parts)
+    shown = range(1, int(last) + 1, max(1, round(last / (2 * frame.most_ticks))))
+    parts += [text(across(tick), below, f"{tick}", "middle") for tick in shown]
+    parts.append(text((left + frame.end) / 2, height - 6, x_label, "middle"))
+    parts.append(text(left, _TOP - 12, y_label))
+    for curve in lines:
+        parts += curve_parts(across, up, curve)
+    return svg(height, y_label, parts, frame)
 
 
-def _curve(across: Scale, up: Scale, line: Curve) -> Iterator[str]:
-    colour = f"s{line.series % 6}"
-    if len(line.points) > 1:
-        path = " L".join(f"{across(x):.1f} {up(y):.1f}" for x, y, _ in line.points)
+def curve_parts(across: Scale, up: Scale, curve: Curve) -> Iterator[str]:
+    """A line through the points, and a dot on each."""
+    colour = f"s{curve.series % 6}"
+    if len(curve.points) > 1:
+        path = " L".join(f"{across(x):.1f} {up(y):.1f}" for x, y, _ in curve.points)
         yield f'<path class="line {colour}" d="M{path}"/>'
-    for x, y, title in line.points:
+    for x, y, title in curve.points:
         yield (
             f'<circle class="{colour}" cx="{across(x):.1f}" cy="{up(y):.1f}" r="4">'
-            f"<title>{escape(title)}</title></circle>"
+            f"<title>{_shown(title)}</title></circle>"
         )
 
 
-def stacked(groups: Sequence[tuple[str, Sequence[Bar]]], *, label: str) -> str:
+def stacked(groups: Sequence[tuple[str, Sequence[Bar]]], *, label: str, frame: Frame = WIDE) -> str:
     """Stacked horizontal bars in named groups, the total behind each."""
     totals = [sum(bar.parts) for _, bars in groups for bar in bars]
-    scale = Scale(0, max([*totals, 1e-9]), _LABELS, WIDTH - _RIGHT)
+    scale = Scale(0, max([*totals, 1e-9]), frame.labels, frame.end, frame.most_ticks)
     y = float(_TOP)
     parts: list[str] = []
     for name, bars in groups:
-        parts.append(_text(0, y + 4, name, "start", "label"))
-        y += _BAR_PITCH
+        if name:
+            parts.append(text(0, y + 4, name, "start", "label"))
+            y += _BAR_PITCH
         for bar in bars:
-            parts += _bar(scale, bar, y)
+            parts += _bar(scale, bar, y, frame)
             y += _BAR_PITCH
         y += _GAP
     bottom = y - _GAP / 2
-    return _svg(bottom + _BOTTOM, label, [*_upright(scale, _TOP - 14, bottom, label), *parts])
+    axes = _upright(scale, _TOP - 14, bottom, label)
+    return svg(bottom + _BOTTOM, label, [*axes, *parts], frame)
 
 
-def _bar(scale: Scale, bar: Bar, y: float) -> Iterator[str]:
-    yield f"<g><title>{escape(bar.title)}</title>"
-    yield _text(_LABELS - 12, y + 4, _cut(bar.name), "end")
+def _bar(scale: Scale, bar: Bar, y: float, frame: Frame) -> Iterator[str]:
+    yield f"<g><title>{_shown(bar.title)}</title>"
+    yield text(frame.labels - 12, y + 4, _cut(bar.name, frame), "end")
     if bar.series is not None:
         yield f'<circle class="s{bar.series % 6}" cx="7" cy="{y:.1f}" r="4"/>'
     reached = 0.0
@@ -204,5 +245,5 @@ def _bar(scale: Scale, bar: Bar, y: float) -> Iterator[str]:
             f'<rect class="part{number}" x="{begin:.1f}" y="{y - 6:.1f}" '
             f'width="{max(end - begin, 0):.2f}" height="12"/>'
         )
-    yield _text(scale(reached) + 7, y + 4, f"{reached:.2f}", "start", "value")
+    yield text(scale(reached) + 7, y + 4, f"{reached:.2f}", "start", "value")
     yield "</g>"

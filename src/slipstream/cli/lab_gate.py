@@ -1,0 +1,113 @@
+"""slipstream lab gate"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slipstream.cli.output import add_json, print_json, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from slipstream.lab.verdict import Verdict
+
+ADOPT, NOT_REJECT = "adopt", "not-reject"
+_FIELDS = {
+    "workload": "stratum",
+    "condition": "condition",
+    "runtime": "runtime",
+    "concurrency": "slots",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", help="of a run")
+    for name, about in (
+        ("workload", "only this one"),
+        ("condition", "only this one"),
+        ("runtime", "only this one of several programs"),
+    ):
+        parser.add_argument(f"--{name}", metavar=name.upper(), help=about)
+    parser.add_argument("--concurrency", metavar="N", type=int, help="only at so many at a time")
+    parser.add_argument(
+        "--require",
+        choices=(ADOPT, NOT_REJECT),
+        default=ADOPT,
+        help="of every verdict chosen; what was not run is no `adopt`, and not-reject passes it "
+        "over as long as something ran [adopt]",
+    )
+    add_json(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from slipstream.cli.lab_verdict_lines import gate_lines, width
+    from slipstream.lab.analysis import verdicts_of
+    from slipstream.lab.report_files import read_run
+
+    chosen = _chosen(verdicts_of(*read_run(Path(arguments.folder))), arguments)
+    failing = against(chosen, arguments.require)
+    columns = width()
+    for verdict in chosen:
+        print(printable("\n".join(gate_lines(verdict, columns))))
+    print(summary(len(chosen), len(failing), arguments.require))
+    if arguments.json:
+        print_json(_record(chosen, failing, arguments.require))
+    return 1 if failing else 0
+
+
+def summary(chosen: int, failing: int, require: str) -> str:
+    wanted = "`adopt`" if require == ADOPT else "anything but `reject`"
+    if failing:
+        return f"failed: {failing} of {chosen} verdicts are not {wanted}"
+    return f"passed: {chosen} of {chosen} verdicts are {wanted}"
+
+
+def _chosen(verdicts: Sequence[Verdict], arguments: argparse.Namespace) -> list[Verdict]:
+    """
+    Raises:
+        OptionError: nothing of the run is what the options name.
+    """
+    from slipstream.errors import OptionError
+
+    if not verdicts:
+        found = "a plan without a condition beside `none`"
+        raise OptionError("a run with verdicts", found, "Add a condition to the plan.")
+    chosen = list(verdicts)
+    for option, field in _FIELDS.items():
+        wanted = getattr(arguments, option)
+        if wanted is None:
+            continue
+        known = _listed(str(value) for value in dict.fromkeys(getattr(v, field) for v in chosen))
+        chosen = [v for v in chosen if getattr(v, field) == wanted]
+        if not chosen:
+            raise OptionError(f"a {option} among {known}", f"`{wanted}`", f"Correct --{option}.")
+    return chosen
+
+
+def _listed(names: Iterable[str]) -> str:
+    """At most 20 of them."""
+    known = list(names)
+    more = f" and {len(known) - 20} more" if len(known) > 20 else ""
+    return ", ".join(known[:20]) + more
+
+
+def against(chosen: Sequence[Verdict], require: str) -> list[Verdict]:
+    """The verdicts that are not as required."""
+    if require == ADOPT:
+        return [v for v in chosen if v.word != "adopt"]
+    if all(v.word == "not run" for v in chosen):
+        return list(chosen)
+    return [v for v in chosen if v.word == "reject"]
+
+
+def _record(chosen: Sequence[Verdict], failing: Sequence[Verdict], require: str) -> dict[str, Any]:
+    import msgspec
+
+    return {
+        "passed": not failing,
+        "require": require,
+        "verdicts": msgspec.to_builtins(chosen),
+        "failing": [[v.runtime, v.stratum, v.condition, v.slots, v.word] for v in failing],
+    }
