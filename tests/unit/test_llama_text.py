@@ -118,8 +118,8 @@ def test_what_slots_and_adapters_do_not_do() -> None:
     assert get("/lora-adapters").json() == []
     for path in ("/slots/0?action=save", "/slots/0?action=erase", "/lora-adapters"):
         reply = get(path, method="POST")
-        assert reply.status_code == 501, path
-        assert reply.json()["error"]["type"] == "not_supported_error"
+        assert reply.status_code == 422, path
+        assert reply.json()["error"]["type"] == "invalid_request_error"
         assert reply.json()["error"]["message"].startswith("expected ")
 
 

@@ -22,6 +22,7 @@ VERBS = {
     "explain": "Which kernels would run, and why.",
     "trace": "Recompute a trace's statistics, replay another drafting policy.",
     "bench": "Measure: rows, decode, ops or speculate.",
+    "lab": "A verdict per workload, with evidence: init, run, report, compare, gate, conformance.",
 }
 BENCH_VERBS = {
     "rows": "What a pass of R rows costs.",
@@ -29,10 +30,20 @@ BENCH_VERBS = {
     "ops": "A matrix product by type, shape, rows and instruction-set level.",
     "speculate": "Every workload with speculation off and on; the output must be identical.",
 }
-_GROUPS = {"": VERBS, "bench": BENCH_VERBS}
+LAB_VERBS = {
+    "init": "Write a commented plan that works as it is.",
+    "run": "Freeze a plan's manifest and run it; --dry-run starts nothing.",
+    "report": "What the records say: HTML, Markdown and JSON.",
+    "compare": "Two builds under one condition inside the few-row range and one outside.",
+    "gate": "Exit non-zero unless the verdicts are those asked for.",
+    "conformance": "Whether a server answers alike with and without speculation.",
+    "schema": "JSON schema of the manifest.",
+}
+_GROUPS = {"": VERBS, "bench": BENCH_VERBS, "lab": LAB_VERBS}
 _ABOUT = {
     "": "Run GGUF language models with speculative decoding, exactly, and see whether it pays.",
     "bench": "Measure; figures hold for this machine and this moment.",
+    "lab": "Decide per workload whether speculation pays: plan, manifest, run, gates, verdict.",
 }
 
 ENDED_BY_SIGTERM = frozenset({"serve"})

@@ -1,0 +1,217 @@
+"""What a run leaves: one record per request, one per block, findings; append-only JSON lines.
+
+A record is a fact about one request. Counts are stored, never ratios alone; what was not measured
+is None or ``unknown`` and has a reason where one is known.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+OutputCause = Literal["near-tie", "numeric path", "defect", "unknown"]
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="is"):
+    pass
+
+
+class Divergence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where an output leaves that of ``none``.
+
+    Attributes:
+        at: index of the first token (or character, by the plan's rule) that differs.
+        gap: of the two best logits (log-probabilities) there in the baseline; None = not available.
+    """
+
+    at: int
+    gap: float | None = None
+    cause: OutputCause = "unknown"
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Drafting of one request, or of a quiet window.
+
+    Attributes:
+        drafted, accepted, steps: None where the runtime does not tell.
+        accepted_at: accepted at position i; ``reached_at`` is its denominator.
+        reached_at: drafts that reached position i, or steps where ``denominator`` says so.
+        denominator: ``drafts that reached it`` or ``steps``.
+        source: ``request``, ``counters`` (differences around a quiet window) or ``unknown``.
+        rows_per_step: mean rows of a verification step (drafted / steps + 1), where known.
+    """
+
+    drafted: int | None = None
+    accepted: int | None = None
+    steps: int | None = None
+    accepted_at: tuple[int, ...] = ()
+    reached_at: tuple[int, ...] = ()
+    denominator: str = ""
+    source: str = "unknown"
+
+    @property
+    def rows_per_step(self) -> float | None:
+        if self.drafted is None or not self.steps:
+            return None
+        return self.drafted / self.steps + 1
+
+
+class RequestRecord(_Line, frozen=True, kw_only=True, tag="request"):
+    """One request.
+
+    Attributes:
+        run: the manifest's.
+        block: number of the block in the run; ``index`` of the request within it.
+        attempt: of the block: a block beyond the drift limit is repeated once.
+        runtime, condition, stratum, prompt: names of the manifest.
+        stage: ``greedy`` or ``sampler``; ``rollback``, which its gate alone compares; of blocks
+            that no figure is made of ``trial``, ``logits`` or ``isolation`` (their requests have
+            ``warm_up`` set).
+        slots: concurrency asked for.
+        cold: the first request of its process.
+        warm_up: not part of any figure.
+        tenant: or empty.
+        sent_s, first_s: client's clock from the block's start; None where nothing came.
+        token_times_s: of every streamed piece, from ``sent_s``.
+        queue_s: as the runtime tells it.
+        total_s: from ``sent_s`` to the end.
+        prompt_tokens, output_tokens: as the runtime counts them; None where it does not.
+        prompt_tok_s, decode_tok_s: as the runtime tells them.
+        phases: seconds of each phase (draft, verify, sample, commit), where told.
+        counts: of drafting.
+        peak_rss_bytes: of the runtime's processes so far; ``energy_j`` of the request.
+        text_sha256, ids_sha256: of the output; ids where the runtime returns them.
+        finish_reason: the runtime's.
+        judged: judgement -> passed; ``verdict`` equal, diverged or "" (nothing to compare with).
+        diagnostics: what was noticed (degenerate text, a slow reader, ...).
+        error: empty, or what went wrong; an error is never a result. ``timed_out`` tells one kind.
+        output: file beside the records that holds text and ids, by digest.
+    """
+
+    run: str
+    block: int
+    attempt: int = 1
+    index: int
+    runtime: str
+    condition: str
+    stratum: str
+    prompt: str
+    stage: str = "greedy"
+    slots: int = 1
+    cold: bool = False
+    warm_up: bool = False
+    tenant: str = ""
+    sent_s: float = 0.0
+    first_s: float | None = None
+    token_times_s: tuple[float, ...] = ()
+    queue_s: float | None = None
+    total_s: float | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    prompt_tok_s: float | None = None
+    decode_tok_s: float | None = None
+    phases: dict[str, float] = {}
+    counts: Counts = Counts()
+    peak_rss_bytes: int | None = None
+    energy_j: float | None = None
+    text_sha256: str = ""
+    ids_sha256: str = ""
+    finish_reason: str = ""
+    judged: dict[str, bool] = {}
+    verdict: str = ""
+    divergence: Divergence | None = None
+    diagnostics: tuple[str, ...] = ()
+    error: str = ""
+    timed_out: bool = False
+    output: str = ""
+
+
+class BlockRecord(_Line, frozen=True, kw_only=True, tag="block"):
+    """One block: a fresh process, warm-up, one pass over a stratum.
+
+    Attributes:
+        outcome: ``ok``, ``repeated`` (beyond the drift limit), ``inconclusive``, ``failed``.
+        drift: relative change of the machine's probe within it, or against the blocks before it,
+            the larger one; None = unknown.
+        counters: the runtime's before and after, raw text in ``metrics_before`` and ``_after``.
+        observed: what the process said of itself (see ``ObservedRecord``), by digest.
+        log: file of the server's log, and what was found in it.
+        repeat: round of the series; ``baseline`` the block of ``none`` that it is paired with,
+            None for ``none`` itself and for blocks that no figure is made of.
+        probe_s: seconds of the machine's probe, the slower of those before and after.
+        other_load: share of the processors that other programs kept busy around it.
+    """
+
+    run: str
+    block: int
+    attempt: int = 1
+    runtime: str
+    condition: str
+    stratum: str
+    stage: str = "greedy"
+    slots: int = 1
+    began: str
+    elapsed_s: float
+    outcome: str
+    reason: str = ""
+    drift: float | None = None
+    counts: Counts = Counts()
+    peak_rss_bytes: int | None = None
+    energy_j: float | None = None
+    metrics_before: str = ""
+    metrics_after: str = ""
+    log: str = ""
+    log_findings: tuple[str, ...] = ()
+    repeat: int = 0
+    baseline: int | None = None
+    probe_s: float | None = None
+    other_load: float | None = None
+
+
+class ObservedRecord(_Line, frozen=True, kw_only=True, tag="observed"):
+    """What was learnt of a runtime after it was started under a condition.
+
+    Attributes:
+        effective: flag or option -> value in effect, as the program tells it.
+        differs: option -> (asked, effective), where both are known and differ.
+        capability: what the device said (family, tensor API, instruction sets).
+        layers_offloaded: or None.
+        rows_histogram: rows -> steps; empty where the runtime tells only a mean.
+        kernel_paths: observed; ``unknown`` until something was observed.
+        path_evidence: the lines or endpoint that show it.
+    """
+
+    run: str
+    runtime: str
+    condition: str
+    at: str
+    effective: dict[str, Any] = {}
+    differs: dict[str, tuple[str, str]] = {}
+    capability: dict[str, str] = {}
+    layers_offloaded: int | None = None
+    rows_histogram: dict[str, int] = {}
+    kernel_paths: tuple[str, ...] = ("unknown",)
+    path_evidence: tuple[str, ...] = ()
+
+
+class FindingRecord(_Line, frozen=True, kw_only=True, tag="finding"):
+    """Something that a reader must know; ``stops`` = the run or the condition ended by it.
+
+    Attributes:
+        name: one of ``findings.NAMES``.
+        scope: runtime, condition, stratum, as far as it reaches; empty = all.
+        slots: the concurrency that it was seen at; 0 = all.
+    """
+
+    run: str
+    name: str
+    text: str
+    runtime: str = ""
+    condition: str = ""
+    stratum: str = ""
+    slots: int = 0
+    stops: bool = False
+
+
+Line = RequestRecord | BlockRecord | ObservedRecord | FindingRecord

@@ -1,0 +1,89 @@
+"""Where a run's files lie: made when its manifest is frozen, found again when it goes on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from slipstream.errors import OperationError, OptionError
+from slipstream.lab.assembly import Runtimes
+from slipstream.lab.freeze import MANIFEST, freeze, now, read_manifest
+from slipstream.lab.manifest import Manifest
+from slipstream.lab.plan import Plan
+
+RUNS: Final = Path("runs")
+RECORDS: Final = "records.jsonl"
+
+
+def freeze_into(
+    plan: Plan,
+    runtimes: Runtimes,
+    out: Path | None,
+    *,
+    missing: list[str] | None = None,
+    clock: Callable[[], datetime] = now,
+) -> tuple[Path, Manifest]:
+    """A new run's folder with its manifest; see ``freeze``.
+
+    Args:
+        out: the folder; None = ``runs/NAME-DATE-DIGEST``, which appears when all is found out.
+
+    Raises:
+        OptionError: the folder has records of a run; or as ``freeze``.
+        OperationError: it cannot be written.
+    """
+    try:
+        if out is not None:
+            _require_new(out)
+            return out, freeze(plan, runtimes, out, missing=missing, clock=clock)
+        return _under_its_name(plan, runtimes, missing, clock)
+    except OSError as problem:
+        found = f"{problem.filename or out}: {problem.strerror or type(problem).__name__}"
+        remedy = "Name another: --out."
+        raise OperationError("a folder that can be written", found, remedy) from None
+
+
+def _under_its_name(
+    plan: Plan,
+    runtimes: Runtimes,
+    missing: list[str] | None,
+    clock: Callable[[], datetime],
+) -> tuple[Path, Manifest]:
+    """The name holds the manifest's digest, which is known last."""
+    new = RUNS / f".{plan.name}-{os.getpid()}.new"
+    try:
+        manifest = freeze(plan, runtimes, new, missing=missing, clock=clock)
+        folder = RUNS / manifest.run
+        _require_new(folder)
+        return new.replace(folder), manifest
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _require_new(folder: Path) -> None:
+    """A plan that was frozen and never run may be frozen anew."""
+    if (folder / RECORDS).exists():
+        found = f"a run's records in `{folder}`"
+        raise OptionError("a new folder", found, "Go on with --resume, or name another: --out.")
+
+
+def resumable(plan: Plan, out: Path | None) -> Path:
+    """The folder of the run of this plan that goes on: the newest, unless one is named.
+
+    Raises:
+        OptionError: there is none, or it is the run of another plan.
+    """
+    if out is not None:
+        if read_manifest(out).plan != plan:
+            remedy = "Name its own plan, or begin a new run."
+            raise OptionError(f"the run of this plan in `{out}`", "that of another", remedy)
+        return out
+    for folder in sorted(RUNS.glob(f"{plan.name}-*"), reverse=True):
+        if (folder / MANIFEST).is_file() and read_manifest(folder).plan == plan:
+            return folder
+    found = f"none of `{plan.name}` in `{RUNS}`"
+    raise OptionError("a run of this plan", found, "Leave out --resume, or name it: --out.")

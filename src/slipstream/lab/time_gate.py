@@ -1,0 +1,197 @@
+"""The gate of time: a paired ratio with its interval, a sign test, and enough pairs for both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from slipstream.lab.cells import NONE, Cell, Evidence, block_ratios, block_times
+from slipstream.lab.definitions import (
+    NOT_MEASURABLE,
+    PairedRatio,
+    decode_rate,
+    figure,
+    paired_ratio,
+    throughput_tok_s,
+    total_s,
+    ttft_s,
+)
+from slipstream.lab.gate_result import GateResult, combined
+from slipstream.lab.noise import POWER, Spread, pairs_needed, scatter, spread
+from slipstream.lab.records import RequestRecord
+
+_NAME: Final = "time"
+_FEW: Final = 10  # pairs; of fewer, the noise of the other workloads counts too
+
+
+def spread_of(evidence: Evidence, cell: Cell) -> Spread | None:
+    """Noise of a pair of blocks under this workload and concurrency, from the run's own blocks.
+
+    Told by how far pairs lie from their median, and by neighbouring blocks of ``none``; the smaller
+    counts, since pairs cancel what drifts slowly and ``none`` knows nothing of the condition. Where
+    this workload has few of both, those of all workloads are looked at together.
+    """
+    own = _spread(evidence, [cell], cell.stratum)
+    if own is not None and own.differences >= _FEW:
+        return own
+    like = [c for c in evidence.cells if _alike(c, cell)]
+    every = _spread(evidence, like, "all workloads")
+    return every if own is None or (every is not None and every.differences >= _FEW) else own
+
+
+def _spread(evidence: Evidence, cells: Iterable[Cell], where: str) -> Spread | None:
+    given = sorted({*cells})
+    drafting = [block_ratios(evidence, c) for c in given if c.condition != NONE]
+    none = [block_times(evidence, c) for c in sorted({c.none for c in given})]
+    known = (scatter(drafting, f"pairs, {where}"), spread(none, f"blocks of none, {where}"))
+    found = [s for s in known if s is not None]
+    return min(found, key=lambda s: s.sigma, default=None)
+
+
+def _alike(one: Cell, other: Cell) -> bool:
+    return (one.runtime, one.slots, one.stage) == (other.runtime, other.slots, other.stage)
+
+
+def speed(evidence: Evidence, cell: Cell) -> PairedRatio | None:
+    """The paired ratio of total times, or of throughputs; above 1 = better than ``none``."""
+    confidence = evidence.manifest.plan.rules.confidence
+    return paired_ratio(block_ratios(evidence, cell), confidence)
+
+
+def needed(evidence: Evidence, cell: Cell) -> int | None:
+    """Pairs of blocks that the plan's margin needs; None = unknown, or more than can be run."""
+    rules, noise = evidence.manifest.plan.rules, spread_of(evidence, cell)
+    if noise is None:
+        return None
+    return pairs_needed(noise.sigma, rules.margin, rules.confidence)
+
+
+def decided(made: PairedRatio, wanted: int | None, margin: float) -> bool | None:
+    """Whether a gain is shown.
+
+    With enough pairs: passed where the interval lies above 1, its end reaches the margin and the
+    sign test agrees; failed where it ends below the margin: whatever there is, it is not worth it.
+    With fewer: failed where it is slower by more than the margin without doubt; never passed.
+    """
+    enough = wanted is not None and made.figure.n >= wanted
+    if not enough:
+        return False if made.figure.n > 1 and made.high < 1 / (1 + margin) else None
+    if made.high < 1 + margin:
+        return False
+    return True if made.low > 1 and made.p <= 1 - made.confidence else None
+
+
+def time_gate(evidence: Evidence, cell: Cell) -> GateResult:
+    """Total time, or throughput at the concurrency asked for, and the plan's SLO if it has one."""
+    parts = [_gain(evidence, cell), *_objectives(evidence, cell)]
+    return combined(_NAME, parts) if len(parts) > 1 else parts[0]
+
+
+def _gain(evidence: Evidence, cell: Cell) -> GateResult:
+    rules = evidence.manifest.plan.rules
+    made, wanted, noise = speed(evidence, cell), needed(evidence, cell), spread_of(evidence, cell)
+    what = "throughput" if evidence.of_throughput(cell) else "speed-up"
+    limit = (
+        f"{what} above 1 at {rules.confidence:.0%} confidence and {1 + rules.margin:.3g} possible, "
+        f"of {wanted or 'an unknown number of'} pairs"
+    )
+    if made is None:
+        return GateResult(
+            name=_NAME,
+            passed=None,
+            observed=NOT_MEASURABLE,
+            limit=limit,
+            evidence=_no_pair(evidence, cell),
+        )
+    return GateResult(
+        name=_NAME,
+        passed=decided(made, wanted, rules.margin),
+        observed=f"{what} {made.figure.median:.3f} [{made.low:.3f}, {made.high:.3f}]",
+        limit=limit,
+        evidence=_grounds(evidence, cell, made, wanted, noise),
+        values=_values(made, wanted, noise),
+    )
+
+
+def _no_pair(evidence: Evidence, cell: Cell) -> str:
+    for one in (cell.none, cell):
+        if not evidence.blocks(one):
+            return f"no block of {one.condition} counts"
+    if unlike := evidence.unlike(cell):
+        return f"the machine changed between the blocks of each of {unlike} pairs"
+    return "no pair of blocks with equal, fit outputs"
+
+
+def _grounds(
+    evidence: Evidence, cell: Cell, made: PairedRatio, wanted: int | None, noise: Spread | None
+) -> str:
+    asked = "an unknown number" if wanted is None else str(wanted)
+    pairs = (
+        f"{made.figure.n} pairs, {asked} needed, {made.faster} faster, {made.slower} slower, "
+        f"p {made.p:.3g}"
+    )
+    spoken = (
+        f"a pair's noise is {noise.sigma:.2%} ({noise.differences} differences, {noise.source})"
+        if noise
+        else "noise unknown: fewer than four differences between blocks of none"
+    )
+    unfit = evidence.degenerate(cell)
+    left_out = f"; left out as degenerate: {', '.join(sorted(unfit))}" if unfit else ""
+    unlike = evidence.unlike(cell)
+    changed = f"; pairs left out as the machine changed between them: {unlike}" if unlike else ""
+    return f"{pairs}; {spoken}, power {POWER:.0%}{left_out}{changed}"
+
+
+def _values(made: PairedRatio, wanted: int | None, noise: Spread | None) -> dict[str, float]:
+    values = {
+        "ratio": made.figure.median,
+        "low": made.low,
+        "high": made.high,
+        "pairs": float(made.figure.n),
+        "faster": float(made.faster),
+        "slower": float(made.slower),
+        "p": made.p,
+    }
+    if wanted is not None:
+        values["pairs_needed"] = float(wanted)
+    return values | ({"sigma": noise.sigma} if noise else {})
+
+
+def _objectives(evidence: Evidence, cell: Cell) -> list[GateResult]:
+    rules = evidence.manifest.plan.rules
+    wanted = [
+        ("total time", rules.slo_total_s, _median(evidence, cell, total_s), "s", False),
+        ("rate", rules.slo_tok_s, _rate(evidence, cell), "tok/s", True),
+        ("time to first token", rules.slo_ttft_s, _median(evidence, cell, ttft_s), "s", False),
+    ]
+    return [
+        _objective(name, limit, value, unit, at_least=at_least)
+        for name, limit, value, unit, at_least in wanted
+        if limit > 0
+    ]
+
+
+def _rate(evidence: Evidence, cell: Cell) -> float | None:
+    """Of one stream by its own clock, under load of all together."""
+    if cell.slots > 1:
+        return throughput_tok_s([b.requests for b in evidence.blocks(cell)])
+    return _median(evidence, cell, decode_rate)
+
+
+def _median(
+    evidence: Evidence, cell: Cell, of: Callable[[RequestRecord], float | None]
+) -> float | None:
+    made = figure(of(r) for r in evidence.requests(cell))
+    return None if made is None else made.median
+
+
+def _objective(
+    name: str, limit: float, value: float | None, unit: str, *, at_least: bool
+) -> GateResult:
+    met = None if value is None else (value >= limit if at_least else value <= limit)
+    return GateResult(
+        name=_NAME,
+        passed=met,
+        observed=NOT_MEASURABLE if value is None else f"{name} {value:.4g} {unit}",
+        limit=f"{name} {'at least' if at_least else 'at most'} {limit:.4g} {unit}",
+    )

@@ -1,0 +1,87 @@
+"""The run's requests: what is encoded here, and what a server is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from slipstream.chat import ChatTemplate
+from slipstream.lab import client
+from slipstream.lab.asking import Asked
+from slipstream.lab.client_send import ClientSend
+from slipstream.lab.prompt_tokens import PromptCounter
+from slipstream.lab.runtimes.base import Endpoint
+from slipstream.measure.workload import WorkloadMessage, WorkloadPrompt
+
+TEMPLATE = (
+    "{% for t in tools or [] %}{{ t.function.name }}={{ t.function.parameters | tojson }};"
+    "{% endfor %}{{ messages[0].content }}"
+)
+LOOK = {"name": "look", "description": "d", "parameters": {"type": "object"}}
+
+
+class Letters:
+    """A tokenizer of one id per letter."""
+
+    add_bos = False
+    bos_id = None
+
+    def encode(self, text: str, **how: bool) -> list[int]:
+        del how
+        return list(map(ord, text))
+
+    def encoded_slices(self, text: str, **how: bool) -> Iterator[list[int]]:
+        yield self.encode(text, **how)
+
+    def text_of(self, ids: tuple[int, ...]) -> str:
+        return "".join(map(chr, ids))
+
+
+def prompt(*tools: dict[str, Any]) -> WorkloadPrompt:
+    return WorkloadPrompt(
+        id="p", stratum="chat", messages=(WorkloadMessage("user", "Hi."),), max_tokens=4,
+        source="", licence="", sha256="", tools=tools,
+    )  # fmt: skip
+
+
+def counter(template: str | None) -> PromptCounter:
+    made = None if template is None else ChatTemplate(template)
+    return PromptCounter(Letters(), made)  # type: ignore[arg-type]
+
+
+def sent(dialect: str, asked: WorkloadPrompt, monkeypatch: pytest.MonkeyPatch) -> client.Prompt:
+    """What the client was given."""
+    found: list[client.Prompt] = []
+
+    async def send(endpoint: Endpoint, prompt: client.Prompt, *rest: Any, **more: Any) -> None:
+        del endpoint, rest, more
+        found.append(prompt)
+
+    monkeypatch.setattr(client, "send", send)
+    sender = ClientSend.__new__(ClientSend)
+    sender._ids = {}
+    sender.__dict__["_counter"] = counter(TEMPLATE)
+    request = Asked(prompt=asked, max_tokens=4, seed=1, timeout_s=1.0)
+    asyncio.run(sender(Endpoint("http://127.0.0.1:1", dialect), request))
+    return found[0]
+
+
+def test_tools_are_part_of_the_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Letters().text_of(sent("llama", prompt(), monkeypatch).ids) == "Hi."
+    told = Letters().text_of(sent("llama", prompt(LOOK), monkeypatch).ids)
+    assert told == 'look={"type": "object"};Hi.'
+
+
+def test_tools_are_part_of_a_chat(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = sent("openai", prompt(LOOK), monkeypatch)
+    assert given.tools == ({"type": "function", "function": LOOK},)
+    assert (given.ids, given.messages) == ((), ({"role": "user", "content": "Hi."},))
+    assert sent("openai", prompt(), monkeypatch).tools == ()
+
+
+def test_what_is_counted_is_what_is_sent() -> None:
+    assert counter(TEMPLATE).tokens(prompt(LOOK)) == len('look={"type": "object"};Hi.')
+    assert counter(None).ids(prompt(LOOK)) == list(map(ord, "Hi."))
