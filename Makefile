@@ -25,6 +25,10 @@ $(VENV)/.installed: $(VENV)/.python pyproject.toml $(NATIVE)
 demo: setup
 	$(BIN)/slipstream pull $(MODEL)
 	$(BIN)/slipstream bench speculate $(MODEL) --workloads workloads
+	mkdir -p runs
+	$(BIN)/slipstream lab init --small --model $(MODEL) --out runs/demo.toml --force
+	$(BIN)/slipstream lab run runs/demo.toml
+	$(BIN)/slipstream lab report
 
 test: setup
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
