@@ -96,6 +96,7 @@ class TimedProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
             return
         if self._is_answering:  # the handler that awaits the body
+            self.cycle.waiting_for_100_continue = False  # nothing may be written behind the end
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.write(whole_reply(error.http_status, openai_error(error)))
