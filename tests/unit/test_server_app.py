@@ -240,6 +240,23 @@ def test_what_is_no_http_is_refused_in_the_shape_of_errors(said: bytes) -> None:
         assert refusal(connection) == (400, "a request in HTTP/1.1")
 
 
+def test_a_refused_client_is_not_told_to_go_on_with_its_body() -> None:
+    """The handler asks for the body after the connection's sending side was closed."""
+    told: list[str] = []
+
+    async def awaiting(scope: Scope, receive: Receive, send: Send) -> None:
+        told.append((await receive())["type"])
+        await fine(scope, receive, send)
+
+    with Running(awaiting) as address, connected(address) as connection:
+        connection.sendall(
+            b"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"
+        )
+        assert refusal(connection) == (400, "a request in HTTP/1.1")
+    assert told == ["http.disconnect"]
+
+
 def test_nonsense_behind_a_request_does_not_break_into_its_reply() -> None:
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.sleep(0.2)
