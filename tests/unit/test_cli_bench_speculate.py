@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from builders import tiny_model
-from slipstream.cli import app, bench_speculate, speculate_conditions
+from slipstream.cli import app, bench_speculate, speculate_conditions, speculate_table
 from slipstream.cli.parser import Parser
 from slipstream.errors import OptionError
 from slipstream.measure.workload import STRATA
@@ -208,3 +209,14 @@ def test_an_output_that_differs_fails(
     code, shown, _ = run(tmp_path, capsys, "--limit", "4")
     assert code == 1
     assert " NO" in shown
+
+
+def test_notes_fit_whatever_drifted(capsys: pytest.CaptureFixture[str]) -> None:
+    drifting = [
+        SimpleNamespace(name=name, drifting=True, drift_change=-0.5, degenerate={"chat/1": "loop"})
+        for name in STRATA
+    ]
+    speculate_table.print_notes(cast(Any, [*drifting, drifting[0]]))
+    shown = capsys.readouterr().out
+    assert all(f"{name} -50 %" in " ".join(shown.split()) for name in STRATA)
+    assert max(map(len, shown.splitlines())) <= 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import io
@@ -66,9 +67,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = dispatch(given)
         sys.stdout.flush()
-    except Terminated:
-        print("ended before it was ready", file=sys.stderr)
-        code = 0
     except SlipstreamError as error:
         code = report(error)
     except MemoryError:
@@ -87,18 +85,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-class Terminated(SystemExit):
-    """SIGTERM came while a verb starts. An exit, so that event loops let it pass."""
-
-
 def _end_on_sigterm() -> None:
-    """Raise ``Terminated`` at the first SIGTERM; a second one ends the process at once."""
+    """SIGTERM ends the process where it stands, in success, until the verb handles it itself.
+
+    Nothing is raised: an exception amid the import of an extension module can crash the
+    interpreter. An engine process that was started sees its socket close and ends.
+    """
     import signal
 
     def terminated(number: int, frame: object) -> NoReturn:
-        del frame
-        signal.signal(number, signal.SIG_DFL)
-        raise Terminated(0)
+        del number, frame
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, RuntimeError, ValueError):  # amid a write, or closed
+                stream.flush()
+        with contextlib.suppress(OSError):
+            os.write(2, b"ended before it was ready\n")
+        os._exit(0)
 
     signal.signal(signal.SIGTERM, terminated)
 

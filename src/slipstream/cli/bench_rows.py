@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from slipstream.cli.flags import add_flags, options
 from slipstream.cli.identity import identity
 from slipstream.cli.numbers import parse_row_counts, whole_number
-from slipstream.cli.output import add_json, print_json, progress_bar, table
+from slipstream.cli.output import add_json, print_json, progress_bar, table, wrapped
 from slipstream.cli.page import page_path, write_page
 from slipstream.cli.statistics import precision_line
 from slipstream.errors import OptionError
@@ -132,7 +132,7 @@ def _print(record: Mapping[str, Any], machine: MachineProbe | None) -> None:
             f"limit: the slower of reading the weights ({machine.read_gb_s:.1f} GB/s here) and "
             f"multiplying (GMAC/s here: {peaks}), {record['threads']} threads"
         )
-    print(_drift_line(record["rows"]))
+    print(wrapped(_drift_line(record["rows"])))
 
 
 def _line(row: Mapping[str, Any]) -> list[object]:

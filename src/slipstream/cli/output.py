@@ -7,12 +7,14 @@ import contextlib
 import json
 import os
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 ProgressCallback = Callable[[int, int | None, str], None]
 
+_WIDEST = 100  # columns of a line of words
 _QUIET_S = 1.0  # what ends sooner shows no bar
 _LINE_S = 2.0  # seconds between plain lines
 _TINT, _PLAIN = "\x1b[32m", "\x1b[0m"
@@ -33,6 +35,11 @@ def print_json(record: dict[str, Any]) -> None:
 def printable(text: str) -> str:
     """The text with control characters made visible; tab and newline stay."""
     return text.translate(_PICTURES)
+
+
+def wrapped(line: str) -> str:
+    """Broken at words where it is wider than 100 columns."""
+    return textwrap.fill(line, _WIDEST, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def for_terminal(text: str) -> str:

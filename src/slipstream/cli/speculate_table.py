@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from slipstream.cli.output import table
+from slipstream.cli.output import table, wrapped
 
 if TYPE_CHECKING:
     from slipstream.measure.balance import Balance
@@ -25,7 +24,6 @@ _HEADER = [
     "identical",
 ]
 _SHOWN_POSITIONS = 8
-_WIDEST = 100  # columns
 
 
 def print_method(model: str, summaries: Sequence[Summary]) -> None:
@@ -33,20 +31,16 @@ def print_method(model: str, summaries: Sequence[Summary]) -> None:
     whole = summaries[-1]
     memory = "cold drafter" if whole.memory == "cold" else "WARM drafter (the request repeated)"
     heading = f"{model}, greedy, one request at a time, {memory}: off, and {whole.method}"
-    print(_wrapped(f"{heading}, interleaved"))
+    print(wrapped(f"{heading}, interleaved"))
     print(table(_HEADER, [_line(summary) for summary in summaries]))
     for line in _details(whole):
-        print(_wrapped(line))
-
-
-def _wrapped(line: str) -> str:
-    return textwrap.fill(line, _WIDEST, subsequent_indent="  ", break_on_hyphens=False)
+        print(wrapped(line))
 
 
 def print_each(model: str, prompts: Sequence[Summary]) -> None:
     """A line per prompt."""
     header = ["prompt", *_HEADER[2:]]
-    print(_wrapped(f"{model}, {prompts[0].method}, {prompts[0].memory}, prompt by prompt"))
+    print(wrapped(f"{model}, {prompts[0].method}, {prompts[0].memory}, prompt by prompt"))
     print(table(header, [[s.name, *_line(s)[2:]] for s in prompts]))
 
 
@@ -57,8 +51,8 @@ def print_notes(summaries: Sequence[Summary]) -> None:
         summaries: the lines of one method; the last is of everything.
     """
     for prompt, reason in summaries[-1].degenerate.items():
-        print(f"left out of the figures: {prompt} ({reason})")
-    print(_drift_line(summaries[:-1]))
+        print(wrapped(f"left out of the figures: {prompt} ({reason})"))
+    print(wrapped(_drift_line(summaries[:-1])))
     print("speed-up: median over pairs of the same prompt; tok/s without the first token")
 
 
