@@ -70,6 +70,22 @@ def test_a_command_line_of_the_lab_sets_the_wheel_s_parameters() -> None:
     assert (params.endpoint_metrics, params.ui, params.cpuparams.n_threads) == (True, False, 1)
 
 
+class ParamsOfSeveralHosts(Params):
+    """A version that listens on a list of addresses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.hostname
+        self.hostnames = ["127.0.0.1"]
+
+
+def test_an_address_is_the_only_one_where_a_version_takes_several() -> None:
+    several = module()
+    several.CommonParams = ParamsOfSeveralHosts
+    assert Help(help_text(several)).default("--host") == "127.0.0.1"
+    assert configure(several, ["--host", "127.0.0.2"]).hostnames == ["127.0.0.2"]
+
+
 @pytest.mark.parametrize("words", [["--cache-ram", "1"], ["--spec-ngram-simple-size-m"], ["x"]])
 def test_what_the_wheel_cannot_set_is_an_error(words: list[str]) -> None:
     with pytest.raises(SystemExit, match="error: "):

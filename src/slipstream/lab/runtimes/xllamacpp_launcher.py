@@ -27,7 +27,7 @@ FLAGS: Final[dict[str, tuple[tuple[str, ...], type, str]]] = {
     "-ub, --ubatch-size": (("n_ubatch",), int, "physical batch"),
     "-ngl, --n-gpu-layers": (("n_gpu_layers",), int, "layers on the device"),
     "-lv, --verbosity, --log-verbosity": (("verbosity",), int, "3: info, 4: trace, 5: debug"),
-    "--host": (("hostname",), str, "address"),
+    "--host": (("hostname", "hostnames"), str, "address"),
     "--port": (("port",), int, "port"),
     "--cache-ram": (("cache_ram_mib",), int, "MiB of prompts kept"),
     "--metrics": (("endpoint_metrics",), bool, "offer /metrics"),
@@ -98,7 +98,7 @@ def help_text(module: Any) -> str:
         place = holder(params, paths)
         if place is not None:
             hint = "" if kind is bool else " N"
-            default = "" if kind is bool else f" (default: {getattr(*place)})"
+            default = "" if kind is bool else f" (default: {_told(getattr(*place))})"
             lines.append(f"{names}{hint}    {about}{default}")
     known = kinds(module)
     if hasattr(params.speculative, "types") and known:
@@ -106,6 +106,11 @@ def help_text(module: Any) -> str:
     lines += [f"{flag}    switch it off" for flag, paths in OFF.items() if holder(params, paths)]
     lines += ["--library    print the path of the native library", "--version    print the version"]
     return "\n".join(["----- flags of this wheel -----", "", *lines, ""])
+
+
+def _told(value: Any) -> str:
+    """A value as llama-server's help shows it."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def configure(module: Any, words: list[str]) -> Any:
@@ -130,7 +135,8 @@ def configure(module: Any, words: list[str]) -> Any:
             setattr(*place, False)
         else:
             kind = table[word][1]
-            setattr(*place, True if kind is bool else kind(value_of(word, left)))
+            value = True if kind is bool else kind(value_of(word, left))
+            setattr(*place, [value] if isinstance(getattr(*place), list) else value)
     return params
 
 
