@@ -203,6 +203,7 @@ class World:
         tells: whether requests tell their counts; the counters do in any case.
         gap: of the baseline's best two log-probabilities.
         shares: whether what one tenant was told helps the drafts of the next.
+        among_rows: prompt -> token that a place has among a prompt's rows, where it is another.
     """
 
     seconds: dict[str, float] = field(default_factory=lambda: {"none": 1.0})
@@ -218,6 +219,7 @@ class World:
     resets: bool = False
     gap: float = 1.0
     shares: bool = False
+    among_rows: dict[str, int] = field(default_factory=dict)
     started: list[tuple[str, str]] = field(default_factory=list)
     stopped: int = 0
     asked: list[tuple[str, Asked]] = field(default_factory=list)
@@ -251,6 +253,9 @@ class World:
         counts = self._counts(condition, prompt)
         self._count(name, counts)
         ids = self._ids(condition, prompt)
+        if asked.after:
+            assert asked.after == ids[: len(asked.after)]
+            ids = (self.among_rows.get(prompt, ids[len(asked.after)]),)
         tops = tuple(((0, -0.5), (1, -0.5 - self.gap)) for _ in ids) if asked.logprobs else ()
         return Told(
             total_s=self.seconds.get(condition, 0.5),

@@ -30,6 +30,7 @@ LIES = {
     "wrong-drafts": "tells more accepted draft tokens than it drafted",
     "stall": "waits `stall_s` before token 10",
     "diverge": "has other tokens from the 40th on while it drafts",
+    "rows": "has other tokens among many rows: those of `diverge`, and after a long prompt",
     "crash": "ends without a word at request 7",
     "reset": "its counters begin anew with every third request",
     "ignored-flags": "takes the flags of drafting and drafts nothing",

@@ -159,16 +159,27 @@ class Server:
     # what is asked with POST
 
     def words_of(self, body: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
-        """(id, text) of each token, without end."""
+        """(id, text) of each token, without end: of all tokens before it."""
         asked = body.get("messages") or body.get("prompt")
-        key = json.dumps([asked, body.get("seed") if body.get("temperature") else None])
+        context = list(asked) if isinstance(asked, list) else [asked]
+        seed = body.get("seed") if body.get("temperature") else None
+        state = hashlib.sha256(json.dumps(seed).encode())
+        for part in context:
+            state.update(json.dumps(part).encode())
         place = 0
         while True:
-            strays = self.methods and place >= 40 and self.lying("diverge")
-            digest = hashlib.sha256(f"{key}/{place}/{'x' if strays else ''}".encode()).digest()
-            token = int.from_bytes(digest[:4], "big") % 9000 + 10
+            other = state.copy()
+            other.update(b"x" if self.strays(place, len(context)) else b"")
+            token = int.from_bytes(other.digest()[:4], "big") % 9000 + 10
             yield token, f" w{token}"
+            state.update(json.dumps(token).encode())
             place += 1
+
+    def strays(self, place: int, before: int) -> bool:
+        """Whether a token is another than plain decoding's."""
+        drafting = bool(self.methods) and place >= 40
+        many = place == 0 and before >= 40
+        return (drafting and self.lying("diverge", "rows")) or (many and self.lying("rows"))
 
     def drafting(self, tokens: int) -> dict[str, int]:
         steps = tokens // (ACCEPTED + 1) if self.methods else 0

@@ -132,9 +132,22 @@ def test_every_lie_has_its_finding(
     assert made.outcome.ended == "complete"
 
 
-def test_a_divergence_is_placed_at_its_token(tmp_path: Path) -> None:
-    made = _Run(tmp_path, "diverge")
-    assert "token 40 (gap 0.5): defect" in made.findings("diverged")[0].text
+@pytest.mark.parametrize(
+    ("lie", "cause", "token", "word"),
+    [
+        ("diverge", "defect", "its own token again", "reject"),
+        ("rows", "numeric path", "this token too", "inconclusive"),
+    ],
+)
+def test_a_divergence_has_its_place_and_its_cause(
+    tmp_path: Path, lie: str, cause: str, token: str, word: str
+) -> None:
+    made = _Run(tmp_path, lie)
+    text = made.findings("diverged")[0].text
+    assert f"token 40 (gap 0.5): {cause} (block " in text
+    assert f": among {len('prose/0') + 40} rows none gives {token})" in text
+    assert made.verdict().word == word
+    assert (cause == "numeric path") is (made.verdict().gates[0].passed is not False)
 
 
 def test_a_server_that_is_never_ready_is_named(

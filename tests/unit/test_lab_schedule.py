@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import msgspec
 import pytest
@@ -101,7 +102,28 @@ def test_a_trial_comes_before_the_rung_of_a_draft_model() -> None:
     trials = [b for b in found if b.kind == "trial"]
     assert [b.condition for b in trials] == ["draft"]
     measured = [b.number for b in found if b.condition == "draft" and b.kind == "measured"]
-    assert trials[0].number == min(measured) - 2  # `none` of the first round lies between
+    assert trials[0].number == min(measured) - 3  # row probes and `none` of the first round between
+
+
+def test_row_probes_follow_each_rung_whose_outputs_are_to_be_equal() -> None:
+    plan = plan_of(SIMPLE, DRAFT, arrivals=Arrivals(slots=2), sampler={"temperature": 1.0})
+    found = blocks(manifest_of(plan))
+    probes = [b for b in found if b.kind == "paths"]
+    assert [b.stage for b in probes] == ["ngram", "draft-simple", "draft-simple", "slots"]
+    assert {(b.condition, b.slots, b.prompts, b.warm_up) for b in probes} == {("none", 1, (), ())}
+    for probe in probes:
+        before = found[probe.number - 1]
+        assert (before.stage, before.kind in ("measured", "trial")) == (probe.stage, True)
+    kinds = [b.kind for b in found if b.stage == "draft-simple"]
+    assert kinds[:3] == ["trial", "paths", "measured"]
+
+
+@pytest.mark.parametrize("given", [{"rules": {"comparison": "text"}}, {"kind": "openai"}])
+def test_what_takes_no_ids_has_no_row_probe(given: dict[str, Any]) -> None:
+    url = "http://127.0.0.1:1"
+    runtimes = {"fake": RuntimePlan(kind="openai", url=url)} if "kind" in given else None
+    plan = plan_of(SIMPLE, rules=given.get("rules"), runtimes=runtimes)
+    assert not [b for b in blocks(manifest_of(plan)) if b.kind == "paths"]
 
 
 def test_a_trial_has_several_prompts_of_several_strata() -> None:

@@ -238,6 +238,7 @@ class Divergence(_Part, frozen=True, kw_only=True):
     """A prompt whose output leaves that of ``none``, with the texts around the place.
 
     Attributes:
+        shown_by: how the cause was established, or why it is not.
         repeats: requests with it.
         before: what both have before it; ``none`` and ``other`` go on from there.
         withheld: why no texts stand here; empty = they do.
@@ -251,6 +252,7 @@ class Divergence(_Part, frozen=True, kw_only=True):
     at: int | None
     gap: float | None
     cause: str
+    shown_by: str
     repeats: int
     before: str
     none: str

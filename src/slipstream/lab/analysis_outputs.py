@@ -8,7 +8,7 @@ from typing import Final
 from slipstream.errors import SlipstreamError
 from slipstream.lab import analysis_data as shown
 from slipstream.lab.cells import GREEDY, NONE, Cell, Evidence
-from slipstream.lab.output_gate import cause_of, compared
+from slipstream.lab.output_gate import compared
 from slipstream.lab.output_verdict import first_divergence
 from slipstream.lab.outputs import Output
 from slipstream.lab.records import RequestRecord
@@ -35,7 +35,6 @@ def divergences_of(
 
 
 def _of_cell(evidence: Evidence, cell: Cell, read: ReadOutput) -> Iterator[shown.Divergence]:
-    tolerance = evidence.manifest.plan.rules.tolerance_logit_gap
     diverged = compared(evidence, cell).diverged
     for prompt in dict.fromkeys(r.prompt for r in diverged):
         same = [r for r in diverged if r.prompt == prompt]
@@ -49,7 +48,8 @@ def _of_cell(evidence: Evidence, cell: Cell, read: ReadOutput) -> Iterator[shown
             prompt=prompt,
             at=None if where is None else where.at,
             gap=None if where is None else where.gap,
-            cause=cause_of(first, tolerance),
+            cause=evidence.causes.cause(first),
+            shown_by=evidence.causes.shown_by(first),
             repeats=len(same),
             before=before,
             none=none,

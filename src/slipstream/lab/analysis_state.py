@@ -11,7 +11,7 @@ from slipstream.lab.conditions import Ladder, Rung, rungs
 from slipstream.lab.expectation import why_not_run
 from slipstream.lab.manifest import Manifest
 from slipstream.lab.records import BlockRecord, FindingRecord, Line, RequestRecord
-from slipstream.lab.schedule import blocks
+from slipstream.lab.schedule import PATHS, Block, blocks
 from slipstream.lab.store import blocks_of
 
 _SAMPLER: Final = "sampler"
@@ -20,8 +20,9 @@ UNEXECUTED: Final = "the plan was not executed"
 
 def progress_of(manifest: Manifest, lines: Sequence[Line]) -> Progress:
     """Blocks that ended, that may not run, and that are missing."""
-    planned, ladder = blocks(manifest), Ladder(manifest, lines)
+    ladder = Ladder(manifest, lines)
     ended = {x.block for x in _blocks(lines) if x.outcome != "repeated"}
+    planned = [b for b in blocks(manifest) if b.number in ended or _is_part(ladder, b)]
     open_blocks = [block for block in planned if block.number not in ended]
     known = known_reasons(manifest)
     locks = [ladder.lock(b) for b in open_blocks if not known(b.runtime, b.condition)]
@@ -39,6 +40,11 @@ def progress_of(manifest: Manifest, lines: Sequence[Line]) -> Progress:
         elapsed_s=elapsed,
         aborted=_aborted(lines),
     )
+
+
+def _is_part(ladder: Ladder, block: Block) -> bool:
+    """Whether a block is a part of the run; one of row probes is where it has something to ask."""
+    return block.kind != PATHS or bool(ladder.standing.open_places(block))
 
 
 def known_reasons(manifest: Manifest) -> Callable[[str, str], str]:

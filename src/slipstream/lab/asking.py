@@ -23,6 +23,7 @@ class Asked:
         sampling: keys of ``SamplingOptions``; greedy at the first stage.
         logprobs: alternatives wanted at each token; None = none, as in everything that is timed.
         tenant: session that the request belongs to; ``slot`` of the server, None = any.
+        after: ids of an output that follows the prompt and is gone on with.
     """
 
     prompt: WorkloadPrompt
@@ -35,6 +36,7 @@ class Asked:
     constrained: bool = False
     tenant: str = ""
     slot: int | None = None
+    after: tuple[int, ...] = ()
 
     def options(self) -> dict[str, Any]:
         """Keys and values of ``SamplingOptions``, what the plan fixes over what it samples with."""

@@ -16,8 +16,9 @@ from slipstream.lab.block_requests import RequestKeeper, items_of, warm_up_items
 from slipstream.lab.manifest import MethodIdentity
 from slipstream.lab.passes import Item, Pass, run_pass
 from slipstream.lab.records import Counts, ObservedRecord
+from slipstream.lab.row_probe import row_probe_items
 from slipstream.lab.runtimes.base import Endpoint, Metrics
-from slipstream.lab.schedule import Block, method_of
+from slipstream.lab.schedule import PATHS, Block, method_of
 
 MOST_RAW: Final = 256 << 10
 """Characters of ``/metrics`` that a record keeps."""
@@ -43,14 +44,21 @@ class BlockProcess:
             if self._bench.manifest.observation.cold and self._block.kind in FIGURES:
                 self._cold()
             else:
-                items = items_of(self._bench.manifest, self._bench.tools.prompts, self._block)
-                self._process(items, warm_ups=True)
+                self._process(self._items(), warm_ups=True)
         except SlipstreamError as problem:
             self._fail(problem)
 
+    def _items(self) -> list[Item]:
+        bench = self._bench
+        if self._block.kind == PATHS:
+            return row_probe_items(
+                bench.folder, bench.manifest, bench.tools.prompts, bench.store.lines, self._block
+            )
+        return items_of(bench.manifest, bench.tools.prompts, self._block)
+
     def _cold(self) -> None:
         """A process of its own for every prompt; its first request is the measured one."""
-        for item in items_of(self._bench.manifest, self._bench.tools.prompts, self._block):
+        for item in self._items():
             self._process([item], warm_ups=False)
             if self._seen.failed:
                 return

@@ -7,6 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from slipstream.errors import RequestError
 from slipstream.lab import arrivals, outputs
 from slipstream.lab.asking import GREEDY, Answered, Asked, Reply
@@ -16,7 +18,7 @@ from slipstream.lab.manifest import Manifest, PromptIdentity
 from slipstream.lab.outputs import Output
 from slipstream.lab.passes import Item
 from slipstream.lab.progress import Progress
-from slipstream.lab.records import Counts, Divergence, RequestRecord
+from slipstream.lab.records import Counts, Divergence, RequestRecord, RowProbe
 from slipstream.lab.schedule import NONE, Block
 from slipstream.lab.store import Store, counted
 from slipstream.lab.tools import Tools
@@ -105,6 +107,13 @@ def identity_of(manifest: Manifest, prompt: str) -> PromptIdentity:
     raise RequestError("prompts of the manifest", f"`{prompt[:128]}`", "Begin a new run.")
 
 
+def _probed(item: Item, answer: Answered) -> RowProbe | None:
+    """The divergence that was asked about, with the first token that came."""
+    if item.row_probe is None or answer.error or not answer.ids:
+        return item.row_probe
+    return msgspec.structs.replace(item.row_probe, given=answer.ids[0])
+
+
 class RequestKeeper:
     """Turns replies into records, one after another.
 
@@ -184,6 +193,7 @@ class RequestKeeper:
         fields = answer.fields(self._origin_s)
         fields |= self._judged(item, answer) if not self._warm_up else {}
         fields |= {
+            "row_probe": _probed(item, answer),
             "counts": counts,
             "diagnostics": tuple(text[:MOST_TEXT] for text in noticed[:_MOST_DIAGNOSTICS]),
             "error": answer.error[:MOST_TEXT],
@@ -220,30 +230,33 @@ class RequestKeeper:
             return {}
         output = outputs.output_of(answer)
         made: dict[str, Any] = {"output": outputs.save(self._folder, output)}
+        if item.row_probe is not None:
+            return made
         baseline = self._baseline(item.prompt) if self._block.sampling == "greedy" else None
         if baseline is not None:
-            verdict, divergence = self._compared(item.prompt, baseline, output)
+            verdict, divergence = self._compared(item.prompt, baseline[0], baseline[1], output)
             made |= {"verdict": verdict, "divergence": divergence}
-        text = None if baseline is None else baseline.judged_text
+        text = None if baseline is None else baseline[1].judged_text
         prompt = self._tools.prompts[item.prompt]
         judged = self._tools.judge(prompt, output.judged_text, text, answer.finish_reason)
         return made | {"judged": {n: v for n, v in judged.items() if v is not None}}
 
     def _compared(
-        self, prompt: str, baseline: Output, output: Output
+        self, prompt: str, name: str, baseline: Output, output: Output
     ) -> tuple[str, Divergence | None]:
         rules = self._manifest.plan.rules
         logits = self._files.get((1, "logits", prompt))
         known = outputs.load(self._folder, logits) if logits else None
-        return outputs.compared(
+        verdict, where = outputs.compared(
             baseline, output, rules.comparison, rules.tolerance_logit_gap, known
         )
+        return verdict, None if where is None else msgspec.structs.replace(where, baseline=name)
 
-    def _baseline(self, prompt: str) -> Output | None:
+    def _baseline(self, prompt: str) -> tuple[str, Output] | None:
         """What ``none`` gave first at this concurrency, else at one slot; None = nothing yet."""
         for slots in (self._block.slots, 1):
             if name := self._files.get((slots, "greedy", prompt)):
-                return outputs.load(self._folder, name)
+                return name, outputs.load(self._folder, name)
         return None
 
     @cached_property

@@ -16,7 +16,7 @@ from slipstream.lab.tools import is_here
 MOST_FINDINGS: Final = 64
 WHOLE: Final = ("router", "wrong-model")
 """Findings that concern the program, whatever it drafts with."""
-ASIDE: Final = ("logits", "isolation")
+ASIDE: Final = ("logits", "paths", "isolation")
 
 
 def run_block(bench: Bench, block: Block, before: Reading) -> Reading | None:

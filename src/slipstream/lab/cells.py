@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from slipstream.lab.definitions import ratio, throughput_tok_s, total_s
+from slipstream.lab.divergences import Causes
 from slipstream.lab.manifest import ArtifactIdentity, Manifest, MethodIdentity, RuntimeIdentity
 from slipstream.lab.plan import ComparisonRule
 from slipstream.lab.records import (
@@ -141,7 +142,9 @@ class Evidence:
     """
 
     def __init__(self, manifest: Manifest, lines: Iterable[Line]) -> None:
+        lines = list(lines)
         self.manifest = manifest
+        self.causes = Causes(manifest, lines)
         self.recorded: list[FindingRecord] = []
         self.observed: list[ObservedRecord] = []
         requests: dict[tuple[int, int], dict[int, RequestRecord]] = defaultdict(dict)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from slipstream.errors import OptionError
 from slipstream.lab.asking import Answered, Asked
 from slipstream.lab.manifest import Manifest
 from slipstream.lab.runtimes.base import Endpoint
@@ -46,16 +47,19 @@ class ClientSend:
         """One request in the endpoint's dialect.
 
         Raises:
-            OptionError: the request cannot be said in it.
+            OptionError: the request cannot be said in it, such as an output to go on with.
             InputError: the target's tokenizer or template cannot encode the prompt.
         """
         from slipstream.lab import client
 
         llama = endpoint.dialect == "llama"
+        if asked.after and not llama:
+            found = f"chat messages ({endpoint.dialect})"
+            raise OptionError("a server that takes token ids", found, "It cannot be asked this.")
         extra: dict[str, Any] = {} if asked.slot is None else {"id_slot": asked.slot}
         prompt = client.Prompt(
             messages=tuple(asked.prompt.chat_messages()),
-            ids=self._encoded(asked.prompt) if llama else (),
+            ids=(*self._encoded(asked.prompt), *asked.after) if llama else (),
             tools=tuple(asked.prompt.chat_tools() or ()),
             extra=extra if llama else {},
         )

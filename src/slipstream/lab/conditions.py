@@ -16,6 +16,7 @@ from slipstream.lab.records import Line
 from slipstream.lab.schedule import (
     MIX,
     NONE,
+    PATHS,
     WITH_MODEL,
     Block,
     blocks,
@@ -23,7 +24,7 @@ from slipstream.lab.schedule import (
     studied,
     sweep_strata,
 )
-from slipstream.lab.standing import Lock, Standing, failure, unequal
+from slipstream.lab.standing import Lock, Standing, failure
 
 State = Literal["done", "to run", "waiting", "not run"]
 
@@ -63,7 +64,11 @@ class Ladder:
 
     def lock(self, block: Block) -> Lock | None:
         """Why a block may not run now; None = it may."""
-        key = (block.runtime, block.condition, block.stratum, block.stage, block.kind, block.slots)
+        own = block.number if block.kind == PATHS else None  # a rung may have two
+        key = (
+            *(block.runtime, block.condition, block.stratum),
+            *(block.stage, block.kind, block.slots, own),
+        )
         if key not in self._known:
             self._known[key] = next(self._locks(block), None)
         return self._known[key]
@@ -82,6 +87,8 @@ class Ladder:
         ready = None if first_rung else self._ready(block)
         if ready is not None:
             yield ready
+        if block.kind == PATHS and not self.standing.open_places(block):
+            yield Lock("no output parted where a row probe could tell why")
         if condition != NONE:
             yield from self._drafting_locks(block)
         elif block.kind == "measured" and block.stage != "none":
@@ -132,7 +139,7 @@ class Ladder:
                     return Lock(f"`{parent}`, which it varies, ended: {stopped}")
                 return Lock(f"`{parent}`, which it varies, has not run yet", waiting=True)
             found = self.standing.requests(block)
-            if why := failure(record, found) or unequal(found):
+            if why := failure(record, found) or self.standing.unequal(found):
                 return Lock(f"`{parent}`, which it varies, did not pass: {why}")
         return None
 

@@ -10,8 +10,8 @@ from typing import Final
 from slipstream.lab.cells import SAMPLER, Cell, Evidence, output_of
 from slipstream.lab.definitions import NOT_MEASURABLE, sign_test
 from slipstream.lab.gate_result import GateResult, combined
-from slipstream.lab.output_verdict import DIVERGED, EQUAL, EXPLAINED, NOT_COMPARED, cause
-from slipstream.lab.records import OutputCause, RequestRecord
+from slipstream.lab.output_verdict import DIVERGED, EQUAL, NOT_COMPARED
+from slipstream.lab.records import RequestRecord
 
 _NAME: Final = "output"
 _GREEDY_LIMIT: Final = (
@@ -79,8 +79,7 @@ def output_gate(evidence: Evidence, cell: Cell) -> GateResult:
 
 def _greedy(evidence: Evidence, cell: Cell) -> GateResult:
     made = compared(evidence, cell)
-    tolerance = evidence.manifest.plan.rules.tolerance_logit_gap
-    unexplained = [r for r in made.diverged if cause_of(r, tolerance) not in EXPLAINED]
+    unexplained = [r for r in made.diverged if not evidence.causes.explained(r)]
     if made.diverged:
         passed = False if unexplained else _quality(evidence, cell, made.diverged)
     else:
@@ -96,21 +95,13 @@ def _greedy(evidence: Evidence, cell: Cell) -> GateResult:
     )
 
 
-def cause_of(record: RequestRecord, tolerance: float) -> OutputCause:
-    """As it was recorded; where only the gap was, by the plan's tolerance."""
-    where = record.divergence
-    if where is None:
-        return "unknown"
-    return cause(where.gap, tolerance) if where.cause == "unknown" else where.cause
-
-
 def _grounds(evidence: Evidence, cell: Cell, made: Compared) -> str:
     first: dict[str, str] = {}
     for record in made.diverged:
         where = record.divergence
         at = "at an unknown place" if where is None else f"at {where.at}"
         gap = "" if where is None or where.gap is None else f", gap {where.gap:.4g}"
-        why = cause_of(record, evidence.manifest.plan.rules.tolerance_logit_gap)
+        why = evidence.causes.told(record)
         first.setdefault(record.prompt, f"{record.prompt} {at}{gap}: {why}")
     rule = evidence.manifest.plan.rules.comparison
     parts = [f"compared by {rule}", *first.values()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from slipstream.lab.records import Divergence, OutputCause
+from slipstream.lab.records import OutputCause
 
 EQUAL: Final = "equal"
 DIVERGED: Final = "diverged"
@@ -30,8 +30,8 @@ def cause(
     Args:
         gap: of the two best logits of ``none`` at the first token that differs; None = unknown.
         tolerance: the plan's; a gap below it can go either way by rounding.
-        equal_at_same_rows: whether both give the same when each is computed at the other's row
-            count; None = that was not tried.
+        equal_at_same_rows: whether ``none`` gives the other's token there when it computes it
+            among many rows, as a verification does; None = not tried, or it told nothing.
 
     Returns:
         ``near-tie``; ``numeric path`` where only the row count makes the difference; ``defect``
@@ -42,8 +42,3 @@ def cause(
     if equal_at_same_rows:
         return "numeric path"
     return "unknown" if gap is None else "defect"
-
-
-def is_explained(where: Divergence | None) -> bool:
-    """Whether a recorded divergence has a cause that rounding accounts for."""
-    return where is not None and where.cause in EXPLAINED

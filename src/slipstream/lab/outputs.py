@@ -129,7 +129,9 @@ def compared(
     if at is None:
         return EQUAL, None
     gap = _gap(baseline, logits, at) if rule == "ids" else None
-    return DIVERGED, Divergence(at=at, gap=gap, cause=cause(gap, tolerance))
+    both = rule == "ids" and at < min(len(baseline.ids), len(output.ids))
+    tokens = (baseline.ids[at], output.ids[at]) if both else None
+    return DIVERGED, Divergence(at=at, gap=gap, cause=cause(gap, tolerance), tokens=tokens)
 
 
 def _gap(baseline: Output, logits: Output | None, at: int) -> float | None:

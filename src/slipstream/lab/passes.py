@@ -11,6 +11,7 @@ from typing import Any
 
 from slipstream.errors import SlipstreamError
 from slipstream.lab.asking import Asked, Refused, Reply, Send
+from slipstream.lab.records import RowProbe
 from slipstream.lab.runtimes.base import Endpoint
 
 GIVE_UP_AFTER = 2
@@ -25,6 +26,7 @@ class Item:
         index: its place among the block's requests, warm-ups included.
         prompt: its id.
         at_s: when it is to be sent, from the pass's start; None = as soon as a client is free.
+        row_probe: the divergence that its answer is to explain.
     """
 
     index: int
@@ -32,6 +34,7 @@ class Item:
     asked: Asked
     at_s: float | None = None
     tenant: str = ""
+    row_probe: RowProbe | None = None
 
 
 Heard = Callable[[Item, Reply], None]

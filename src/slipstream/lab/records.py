@@ -23,11 +23,33 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     Attributes:
         at: index of the first token (or character, by the plan's rule) that differs.
         gap: of the two best logits (log-probabilities) there in the baseline; None = not available.
+        cause: as known then; a row probe may tell more afterwards (``lab.divergences``).
+        baseline: file of the output of ``none`` that it was compared with.
+        tokens: of ``none`` and of this output there; None = one of them ended, or no ids.
     """
 
     at: int
     gap: float | None = None
     cause: OutputCause = "unknown"
+    baseline: str = ""
+    tokens: tuple[int, int] | None = None
+
+
+class RowProbe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The place of a divergence, asked of ``none`` once more: one token after all before it.
+
+    It is computed as one of a prompt's many rows, as a verification computes it, where plain
+    decoding computed it as one row.
+
+    Attributes:
+        baseline, at, tokens: of the divergence.
+        given: the token that came; None = none did.
+    """
+
+    baseline: str
+    at: int
+    tokens: tuple[int, int]
+    given: int | None = None
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,8 +88,8 @@ class RequestRecord(_Line, frozen=True, kw_only=True, tag="request"):
         attempt: of the block: a block beyond the drift limit is repeated once.
         runtime, condition, stratum, prompt: names of the manifest.
         stage: ``greedy`` or ``sampler``; ``rollback``, which its gate alone compares; of blocks
-            that no figure is made of ``trial``, ``logits`` or ``isolation`` (their requests have
-            ``warm_up`` set).
+            that no figure is made of ``trial``, ``logits``, ``paths`` or ``isolation`` (their
+            requests have ``warm_up`` set).
         slots: concurrency asked for.
         cold: the first request of its process.
         warm_up: not part of any figure.
@@ -87,6 +109,7 @@ class RequestRecord(_Line, frozen=True, kw_only=True, tag="request"):
         diagnostics: what was noticed (degenerate text, a slow reader, ...).
         error: empty, or what went wrong; an error is never a result. ``timed_out`` tells one kind.
         output: file beside the records that holds text and ids, by digest.
+        row_probe: the divergence that a request of a ``paths`` block answers.
     """
 
     run: str
@@ -125,6 +148,7 @@ class RequestRecord(_Line, frozen=True, kw_only=True, tag="request"):
     error: str = ""
     timed_out: bool = False
     output: str = ""
+    row_probe: RowProbe | None = None
 
 
 class BlockRecord(_Line, frozen=True, kw_only=True, tag="block"):

@@ -47,13 +47,16 @@ def divergences(analysis: Analysis) -> Section | None:
     if not analysis.divergences:
         return None
     titles: list[Title] = ["prompt", "condition", number("at"), number("gap"), "cause"]
-    titles += [number("requests"), sentence("both"), sentence("none goes on"), sentence("this one")]
+    titles += [sentence("shown by"), number("requests")]
+    titles += [sentence("both"), sentence("none goes on"), sentence("this one")]
     rows = [_divergence(analysis, d) for d in analysis.divergences]
     unit = "token" if analysis.rules.comparison == "ids" else "character"
     note = (
         f"At: the first {unit} that differs. Gap: between the two best logits of `none` there; "
-        f"below {analysis.rules.tolerance_logit_gap:g} it is a near-tie. Without logits the cause "
-        "is unknown."
+        f"below {analysis.rules.tolerance_logit_gap:g} it is a near-tie. Numeric path: `none` "
+        "itself gives the other token where it computes the place as one of a prompt's many rows, "
+        "as a verification does; if it keeps its own, it is a defect. Without logits and probe the "
+        "cause is unknown."
     )
     return Section("Outputs that are not those of none", [Paragraph(note), *table(titles, rows)])
 
@@ -67,7 +70,7 @@ def _divergence(analysis: Analysis, d: Divergence) -> Cells:
     texts: Cells = [f"…{d.before}", d.none, d.other]
     if d.withheld:
         texts = [Word(d.withheld, "quiet"), "", ""]
-    return [d.prompt, condition, at, gap, tone, str(d.repeats), *texts]
+    return [d.prompt, condition, at, gap, tone, d.shown_by, str(d.repeats), *texts]
 
 
 def pinned(analysis: Analysis) -> Section:

@@ -16,10 +16,11 @@ from slipstream.lab.manifest import Manifest, MethodIdentity, PromptIdentity
 from slipstream.lab.plan import SAME
 from slipstream.measure.interleave import mirrored_order
 
-Kind = Literal["measured", "trial", "logits", "rollback", "isolation"]
+Kind = Literal["measured", "trial", "logits", "paths", "rollback", "isolation"]
 """What a block is for; all but ``measured`` leave records that no figure is made of."""
 
 NONE: Final = "none"
+PATHS: Final = "paths"
 MIX: Final = "mix"
 """The stratum of a block whose requests come from several."""
 STAGES: Final = ("none", "ngram", "ngram-sweep", "draft-simple", "trained", "slots", "sampler")
@@ -148,18 +149,38 @@ def _drafting_rung(manifest: Manifest, stage: str) -> Iterator[Block]:
             for name in names:
                 first = _block(manifest, runtime, name, MIX, stage, kind="trial")
                 yield replace(first, prompts=trial_prompts(manifest))
+        if names:
+            yield from _paths(manifest, stage)
     wanted = sweep_strata(manifest) if stage == "ngram-sweep" else strata(manifest)
     for stratum in wanted:
         if names:
             yield from _series(
                 manifest, stage, stratum, (NONE, *names), manifest.plan.rules.repeats
             )
+    if names and wanted:
+        yield from _paths(manifest, stage)
+
+
+def _paths(manifest: Manifest, stage: str) -> Iterator[Block]:
+    """Where outputs parted since the last such block: the place once more, among many rows.
+
+    What it asks follows from the records (``divergences.open_places``); where that is nothing, it
+    is passed over. Only a runtime that takes token ids can be asked; builds that are compared
+    differ in more than the rows.
+    """
+    plan = manifest.plan
+    if plan.rules.comparison == "ids" and not plan.comparison.builds:
+        for runtime in studied(manifest):
+            if plan.runtimes[runtime].kind != "openai":
+                yield Block(runtime, NONE, MIX, stage, PATHS)
 
 
 def _slots_rung(manifest: Manifest) -> Iterator[Block]:
     """At the concurrency asked for: each stratum by itself, or the mix that the plan gives."""
     for slots in concurrencies(manifest)[1:]:
         yield from _loaded(manifest, "slots", slots, "greedy")
+        if conditions_of(manifest, ("ngram", *WITH_MODEL)):
+            yield from _paths(manifest, "slots")
 
 
 def _sampler_rung(manifest: Manifest) -> Iterator[Block]:

@@ -72,17 +72,18 @@ def diverged(evidence: Evidence) -> Iterator[FindingRecord]:
             continue
         made = compared(evidence, cell)
         if made.diverged:
-            yield finding(evidence, cell, "diverged", _divergence(made.diverged, made.equal))
+            text = _divergence(evidence, made.diverged, made.equal)
+            yield finding(evidence, cell, "diverged", text)
 
 
-def _divergence(diverged: Sequence[RequestRecord], equal: int) -> str:
+def _divergence(evidence: Evidence, diverged: Sequence[RequestRecord], equal: int) -> str:
     first, total = diverged[0], len(diverged) + equal
     text = f"{len(diverged)} of {total} outputs; {first.prompt}"
     if first.divergence is None:
         return text
     where = first.divergence
     gap = "no logits" if where.gap is None else f"gap {where.gap:.4g}"
-    return f"{text} leaves none at token {where.at} ({gap}): {where.cause}"
+    return f"{text} leaves none at token {where.at} ({gap}): {evidence.causes.told(first)}"
 
 
 def crashed(evidence: Evidence) -> Iterator[FindingRecord]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from slipstream.lab.divergences import Causes, Place, open_places
 from slipstream.lab.manifest import Manifest
-from slipstream.lab.output_verdict import DIVERGED, EQUAL, NOT_COMPARED, is_explained
+from slipstream.lab.output_verdict import DIVERGED, EQUAL, NOT_COMPARED
 from slipstream.lab.plan import rows_range_of
 from slipstream.lab.records import BlockRecord, FindingRecord, Line, RequestRecord
 from slipstream.lab.schedule import MIX, NONE, Block, blocks, strata
@@ -66,6 +67,14 @@ class Standing:
     def plan(self) -> tuple[Block, ...]:
         return blocks(self.manifest)
 
+    @cached_property
+    def _causes(self) -> Causes:
+        return Causes(self.manifest, self._lines)
+
+    def open_places(self, block: Block) -> tuple[Place, ...]:
+        """What a ``paths`` block has to ask."""
+        return open_places(self.plan, self._lines, block)
+
     def stop(self, runtime: str, condition: str, stratum: str, slots: int) -> str:
         """The finding that ended this condition, or the run; empty = none did."""
         for x in self._stops:
@@ -112,7 +121,7 @@ class Standing:
         return None
 
     def trial(self, runtime: str, condition: str) -> Lock | None:
-        """Several prompts without error, with the output of ``none`` or a near-tie's.
+        """Several prompts without error, with the output of ``none`` or an explained one.
 
         That a file loads proves nothing.
         """
@@ -122,7 +131,7 @@ class Standing:
             return Lock("its trial has not run yet", waiting=True)
         if failed := failure(record, self.requests(block)):
             return Lock(f"its trial failed: {failed}")
-        if left := unequal(self.requests(block)):
+        if left := self.unequal(self.requests(block)):
             return Lock(f"its trial did not give the output of `none`: {left}")
         equal = sum(r.verdict == EQUAL for r in self.requests(block))
         if equal < min(EQUAL_TRIALS, len(block.prompts)):
@@ -148,7 +157,7 @@ class Standing:
             return Lock("it has not run at one slot yet", waiting=True)
         for block in series:
             found = self.requests(block)
-            why = failure(self._ended[block.number], found) or unequal(found)
+            why = failure(self._ended[block.number], found) or self.unequal(found)
             if why:
                 return Lock(f"it did not survive at one slot: {why}")
         # Two builds are compared whether speculation pays or not.
@@ -176,6 +185,20 @@ class Standing:
         pairs = [(theirs.get(p), t) for p, t in ours.items()]
         both = [(a, b) for a, b in pairs if a is not None and b]
         return sum(a for a, _ in both) / sum(b for _, b in both) if both else None
+
+    def unequal(self, requests: Sequence[RequestRecord]) -> str:
+        """The first request that left ``none`` unexplained, or was not compared.
+
+        What a row probe has told by now counts; a divergence that none has answered is judged by
+        its gap alone.
+        """
+        for r in requests:
+            if r.verdict == DIVERGED and not self._causes.explained(r):
+                at = "an unknown token" if r.divergence is None else f"{r.divergence.at}"
+                return f"{r.prompt} diverged at {at}"
+            if r.verdict == NOT_COMPARED:
+                return f"{r.prompt} could not be compared"
+        return ""
 
     def rows(self, runtime: str, condition: str) -> str:
         """Why the condition left its range of rows per step; empty = it did not.
@@ -207,17 +230,6 @@ def failure(record: BlockRecord, requests: Sequence[RequestRecord]) -> str:
     if record.outcome == "failed":
         return record.reason or "its block failed"
     return next((f"{r.prompt}: {r.error}" for r in requests if r.error), "")
-
-
-def unequal(requests: Sequence[RequestRecord]) -> str:
-    """The first request whose output left that of ``none`` unexplained, or was not compared."""
-    for r in requests:
-        if r.verdict == DIVERGED and not is_explained(r.divergence):
-            at = "an unknown token" if r.divergence is None else f"{r.divergence.at}"
-            return f"{r.prompt} diverged at {at}"
-        if r.verdict == NOT_COMPARED:
-            return f"{r.prompt} could not be compared"
-    return ""
 
 
 def _worst(locks: Sequence[Lock]) -> Lock:
