@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from slipstream.chat import ChatTemplate
+from slipstream.errors import OptionError
 from slipstream.lab import client
 from slipstream.lab.asking import Asked
 from slipstream.lab.client_send import ClientSend
@@ -52,7 +53,9 @@ def counter(template: str | None) -> PromptCounter:
     return PromptCounter(Letters(), made)  # type: ignore[arg-type]
 
 
-def sent(dialect: str, asked: WorkloadPrompt, monkeypatch: pytest.MonkeyPatch) -> client.Prompt:
+def sent(
+    dialect: str, asked: WorkloadPrompt, monkeypatch: pytest.MonkeyPatch, **more: Any
+) -> client.Prompt:
     """What the client was given."""
     found: list[client.Prompt] = []
 
@@ -64,7 +67,7 @@ def sent(dialect: str, asked: WorkloadPrompt, monkeypatch: pytest.MonkeyPatch) -
     sender = ClientSend.__new__(ClientSend)
     sender._ids = {}
     sender.__dict__["_counter"] = counter(TEMPLATE)
-    request = Asked(prompt=asked, max_tokens=4, seed=1, timeout_s=1.0)
+    request = Asked(prompt=asked, max_tokens=4, seed=1, timeout_s=1.0, **more)
     asyncio.run(sender(Endpoint("http://127.0.0.1:1", dialect), request))
     return found[0]
 
@@ -80,6 +83,15 @@ def test_tools_are_part_of_a_chat(monkeypatch: pytest.MonkeyPatch) -> None:
     assert given.tools == ({"type": "function", "function": LOOK},)
     assert (given.ids, given.messages) == ((), ({"role": "user", "content": "Hi."},))
     assert sent("openai", prompt(), monkeypatch).tools == ()
+
+
+def test_an_output_that_is_gone_on_with_follows_the_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = sent("llama", prompt(), monkeypatch, after=(7, 8))
+    assert given.ids == (*map(ord, "Hi."), 7, 8)
+    assert sent("llama", prompt(), monkeypatch).ids == tuple(map(ord, "Hi."))
+    for dialect in ("openai", "llama-chat"):
+        with pytest.raises(OptionError, match="token ids"):
+            sent(dialect, prompt(), monkeypatch, after=(7,))
 
 
 def test_what_is_counted_is_what_is_sent() -> None:
