@@ -14,6 +14,7 @@ import pytest
 from lab_world import DRAFT, SIMPLE, SWEEP, World, manifest_of, plan_of, runtimes_of, tools_of
 from slipstream.lab.analysis_state import progress_of
 from slipstream.lab.cells import Cell, Evidence
+from slipstream.lab.conditions import Ladder
 from slipstream.lab.divergences import Causes, Place, open_places
 from slipstream.lab.expectation import expected
 from slipstream.lab.manifest import Manifest
@@ -348,3 +349,26 @@ def test_the_probe_of_an_aborted_attempt_tells_nothing(tmp_path: Path, manifest:
 def test_records_of_before_the_probe_are_read() -> None:
     old = b'{"at":3,"gap":0.5,"cause":"defect"}'
     assert msgspec.json.decode(old, type=Divergence) == Divergence(at=3, gap=0.5, cause="defect")
+
+
+def test_two_blocks_of_a_rung_are_locked_each_by_itself() -> None:
+    manifest = manifest_of(plan_of(DRAFT))
+    after_trial, after_rung = (b for b in blocks(manifest) if b.kind == "paths")
+    trial = next(b for b in blocks(manifest) if b.kind == "trial")
+    record = msgspec.structs.replace(_record(trial.number, "draft"), stage="trial")
+    ended = BlockRecord(
+        run="test-run",
+        block=trial.number,
+        runtime="fake",
+        condition="draft",
+        stratum="mix",
+        stage="trial",
+        began="",
+        elapsed_s=1.0,
+        outcome="ok",
+    )
+    ladder = Ladder(manifest, [record, ended])
+    assert ladder.lock(after_trial) is None
+    lock = ladder.lock(after_rung)
+    assert lock is not None
+    assert lock.reason == "no output parted where a row probe could tell why"
