@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,17 @@ def test_a_divergence_shows_where_and_both_texts(tmp_path: Path) -> None:
     assert found.none
     assert found.other.startswith("9 9")
     assert not found.withheld
+
+
+def test_a_divergence_says_what_its_probe_showed(tmp_path: Path) -> None:
+    rows = {"prose/0": 9}
+    world = World(diverges={("ngram-simple", "prose/0"): 7}, gap=2.0, among_rows=rows)
+    executed(tmp_path, SIMPLE, world=world)
+    [found] = of_folder(tmp_path).divergences
+    assert found.cause == "numeric path"
+    assert re.fullmatch(
+        r"block \d+: among the rows of a prompt none gives this token too", found.shown_by
+    )
 
 
 def test_imported_texts_stay_out_unless_asked_for(tmp_path: Path) -> None:

@@ -134,6 +134,11 @@ def test_it_opens_with_its_question_and_scope(analysis: Analysis) -> None:
     assert text.rstrip().endswith(analysis.manifest_sha256)
 
 
+def test_a_divergence_says_how_its_cause_was_established(analysis: Analysis) -> None:
+    _, _, rest = markdown(document(analysis)).partition("## Outputs that are not those of none")
+    assert "| near-tie | a gap below 0.05 |" in rest
+
+
 def test_latency_and_throughput_stand_apart(analysis: Analysis) -> None:
     text = markdown(document(analysis))
     one, _, load = text.partition("### Throughput under load, 2 at a time")

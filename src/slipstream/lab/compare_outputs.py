@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.lab import outputs
+from slipstream.lab.block_prompts import prompts_of
 from slipstream.lab.compare_data import Outputs
 from slipstream.lab.manifest import Manifest
 from slipstream.lab.output_verdict import DIVERGED, EQUAL, cause
 from slipstream.lab.outputs import Output
 from slipstream.lab.records import Line, RequestRecord
-from slipstream.lab.schedule import NONE, prompts_of
+from slipstream.lab.schedule import NONE
 from slipstream.lab.store import counted
 
 NEAR_TIE: Final = "near-tie"

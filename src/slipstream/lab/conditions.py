@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from slipstream.lab import ready_made
+from slipstream.lab.block_prompts import sweep_strata
 from slipstream.lab.manifest import Manifest, Pairing
 from slipstream.lab.records import Line
 from slipstream.lab.schedule import (
@@ -22,7 +23,6 @@ from slipstream.lab.schedule import (
     blocks,
     method_of,
     studied,
-    sweep_strata,
 )
 from slipstream.lab.standing import Lock, Standing, failure
 

@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from slipstream.lab import arrivals
-from slipstream.lab.manifest import Manifest, MethodIdentity, PromptIdentity
+from slipstream.lab.block_prompts import (
+    isolation_prompts,
+    prompts_of,
+    strata,
+    sweep_strata,
+    trial_prompts,
+    warm_ups,
+)
+from slipstream.lab.manifest import Manifest, MethodIdentity
 from slipstream.lab.plan import SAME
 from slipstream.measure.interleave import mirrored_order
 
@@ -26,8 +34,6 @@ MIX: Final = "mix"
 STAGES: Final = ("none", "ngram", "ngram-sweep", "draft-simple", "trained", "slots", "sampler")
 DRAFTING: Final = ("ngram", "ngram-sweep", "draft-simple", "trained")
 WITH_MODEL: Final = ("draft-simple", "trained")
-SWEEP_KIND: Final = "repetitive"
-_TRIAL_PROMPTS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -77,25 +83,10 @@ def blocks(manifest: Manifest) -> tuple[Block, ...]:
     return tuple(_paired([replace(b, number=i) for i, b in enumerate(found)]))
 
 
-def strata(manifest: Manifest) -> tuple[str, ...]:
-    """Of the measured prompts, in the manifest's order."""
-    return tuple(dict.fromkeys(p.stratum for p in manifest.prompts if not p.warm_up))
-
-
-def sweep_strata(manifest: Manifest) -> tuple[str, ...]:
-    """The repetitive ones, on which alone a sweep runs."""
-    alike = {p.stratum for p in manifest.prompts if SWEEP_KIND in (p.kind, p.stratum)}
-    return tuple(s for s in strata(manifest) if s in alike)
-
-
 def concurrencies(manifest: Manifest) -> tuple[int, ...]:
     """1, and the slots asked for where there are more; a cold run has one request a process."""
     slots = manifest.plan.arrivals.slots
     return (1, slots) if slots > 1 and not manifest.observation.cold else (1,)
-
-
-def prompts_of(manifest: Manifest, stratum: str) -> tuple[str, ...]:
-    return tuple(p.id for p in manifest.prompts if p.stratum == stratum and not p.warm_up)
 
 
 def method_of(manifest: Manifest, runtime: str, condition: str) -> MethodIdentity | None:
@@ -271,44 +262,6 @@ def _block(
         prompts=prompts_of(manifest, stratum),
         warm_up=warm_ups(manifest, stratum),
     )
-
-
-def warm_ups(manifest: Manifest, stratum: str) -> tuple[str, ...]:
-    """Ids of the requests before a block: the stratum's own first, begun again where too few.
-
-    A cold run has none: it measures the first request of a process.
-    """
-    rules = manifest.plan.rules
-    ready = [p for p in manifest.prompts if p.warm_up]
-    if manifest.observation.cold or not ready:
-        return ()
-
-    def foreign(prompt: PromptIdentity) -> bool:
-        return prompt.stratum != stratum
-
-    ordered = [p.id for p in sorted(ready, key=foreign)]
-    return tuple(ordered[i % len(ordered)] for i in range(rules.warm_up))
-
-
-def trial_prompts(manifest: Manifest) -> tuple[str, ...]:
-    """The shortest way to several prompts of different kinds: the first of each stratum."""
-    columns = [prompts_of(manifest, stratum) for stratum in strata(manifest)]
-    rows = (
-        ids[i] for i in range(max(map(len, columns), default=0)) for ids in columns if i < len(ids)
-    )
-    return tuple(rows)[:_TRIAL_PROMPTS]
-
-
-def isolation_prompts(manifest: Manifest) -> tuple[str, ...]:
-    """What one tenant asks after another: texts that repeat nothing of themselves.
-
-    A drafter finds little in them alone, and nearly everything where it knows another's answer.
-    """
-    ranks = {kind: rank for rank, kind in enumerate(("prose", "chat", "reasoning"))}
-    last = len(ranks)
-    ready = [p for p in manifest.prompts if not p.warm_up]
-    ready.sort(key=lambda p: min(ranks.get(p.kind, last), ranks.get(p.stratum, last)))
-    return tuple(p.id for p in ready[:_TRIAL_PROMPTS])
 
 
 def _paired(found: Sequence[Block]) -> Iterator[Block]:

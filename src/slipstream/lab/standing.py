@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from slipstream.lab.block_prompts import strata
 from slipstream.lab.divergences import Causes, Place, open_places
 from slipstream.lab.manifest import Manifest
 from slipstream.lab.output_verdict import DIVERGED, EQUAL, NOT_COMPARED
 from slipstream.lab.plan import rows_range_of
 from slipstream.lab.records import BlockRecord, FindingRecord, Line, RequestRecord
-from slipstream.lab.schedule import MIX, NONE, Block, blocks, strata
+from slipstream.lab.schedule import MIX, NONE, Block, blocks
 from slipstream.lab.store import blocks_of, counted
 
 EQUAL_TRIALS: Final = 2
