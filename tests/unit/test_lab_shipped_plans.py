@@ -53,8 +53,14 @@ def test_it_freezes_and_starts_nothing(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert dispatch(["lab", "run", str(path), "--dry-run", "--out", "run", "--json"]) == 0
-    told: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    shown = capsys.readouterr().out
+    told: dict[str, Any] = json.loads(shown.splitlines()[-1])
     assert any("llama-server" in text for text in told["missing"])
+    assert any("the program of" in text for text in told["expected"]["missing"])
+    assert told["expected"]["requests"] > 500
+    assert told["expected"]["time_s"] > 600  # the catalogue knows its models' sizes
+    assert "about 0 s" not in shown
+    assert all(p["id"].partition("/")[2] in shown for p in told["requests"] if not p["warm_up"])
     manifest = read_manifest(tmp_path / "run")
     assert manifest.plan == read_plan(path)
     assert {r.binary_sha256 for r in manifest.runtimes} == {UNKNOWN}

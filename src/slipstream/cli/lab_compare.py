@@ -185,18 +185,21 @@ def _dry_run(text: str, plan: Plan, arguments: argparse.Namespace) -> int:
 
 def _frozen_lines(folder: Path, manifest: Manifest, missing: list[str]) -> Iterator[str]:
     from slipstream.cli.lab_manifest_lines import expectation_lines, manifest_lines
-    from slipstream.lab.expectation import cache_sizes, expected, read_rate
+    from slipstream.lab.expectation import cache_sizes, expected
+    from slipstream.lab.reading_rate import reading_rate
     from slipstream.lab.schedule import blocks
 
+    rate = reading_rate()
     expectation = expected(
         manifest,
         blocks(manifest),
-        read_bytes_per_s=read_rate(),
+        read_bytes_per_s=rate.bytes_per_s,
+        caution=rate.caution,
         cache_bytes=cache_sizes(manifest),
     )
     yield from manifest_lines(manifest)
     yield from expectation_lines(expectation, folder)
-    yield from (f"not here: {text}" for text in dict.fromkeys(missing))
+    yield from (f"why: {text}" for text in dict.fromkeys(missing))
 
 
 def _new(text: str, plan: Plan, arguments: argparse.Namespace) -> int:

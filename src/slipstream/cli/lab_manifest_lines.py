@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slipstream.cli.output import megabytes, table
+from slipstream.cli.lab_request_lines import request_lines
+from slipstream.cli.output import megabytes, table, wrapped
 
 if TYPE_CHECKING:
     from slipstream.lab.expectation import Expectation
@@ -32,6 +33,8 @@ def manifest_lines(manifest: Manifest) -> Iterator[str]:
     yield ""
     yield _requests(manifest)
     yield ""
+    yield from request_lines(manifest)
+    yield ""
 
 
 def _runtime_line(runtime: RuntimeIdentity) -> str:
@@ -47,12 +50,14 @@ def _artifact_line(artifact: ArtifactIdentity) -> str:
 
 def _conditions(manifest: Manifest) -> str:
     from slipstream.lab.expectation import why_not_run
+    from slipstream.lab.identity import absent_program
 
     reasons = why_not_run(manifest)
     rows = []
     for method in manifest.methods:
         reason = reasons.get((method.runtime, method.condition), "")
-        state = f"not run: {reason}" if reason else "runs when unlocked"
+        waits = reason == absent_program(method.runtime)
+        state = f"{'waits' if waits else 'not run'}: {reason}" if reason else "runs when unlocked"
         state = "runs" if method.stage == "none" and not reason else state
         names = (method.runtime, method.condition, method.stage, str(method.most_proposed))
         rows.append([*names, state])
@@ -74,18 +79,34 @@ def _requests(manifest: Manifest) -> str:
 
 
 def expectation_lines(expectation: Expectation, folder: Path) -> Iterator[str]:
-    """Requests, time, disk and memory, and what is free of the last two."""
+    """What is missing, then requests, time, disk and memory, and what is free of the last two."""
+    yield from (wrapped(f"not here: {text}") for text in expectation.missing)
+    if not expectation.blocks:
+        yield "expected: no request; every condition is known not to run, see its state above"
+        return
+    later = " once that is here" if expectation.missing else ""
     yield (
-        f"expected: {expectation.requests} requests in {expectation.blocks} blocks"
+        f"expected{later}: {expectation.requests} requests in {expectation.blocks} blocks"
         + (f", {expectation.locked} more are known not to run" if expectation.locked else "")
     )
-    yield f"time: about {_duration(expectation.time_s)} ({expectation.basis})"
+    if expectation.time_s is None:
+        yield f"time: unknown, {expectation.basis}"
+    else:
+        yield wrapped(f"time: about {_duration(expectation.time_s)} ({expectation.basis})")
+    if expectation.caution:
+        yield wrapped(f"  {expectation.caution}")
     free = shutil.disk_usage(folder).free
     yield f"disk: about {megabytes(expectation.disk_bytes)}, {megabytes(free)} are free"
+    yield _memory_line(expectation)
+
+
+def _memory_line(expectation: Expectation) -> str:
     if expectation.memory_bytes is None:
-        yield "memory: unknown, the target's file is not here"
-    else:
-        yield f"memory: about {megabytes(expectation.memory_bytes)} at most, {_free_memory()}"
+        return f"memory: unknown, {expectation.basis}"
+    size = megabytes(expectation.memory_bytes)
+    if expectation.weights_alone:
+        return f"memory: {size} and keys and values, whose size the file tells; {_free_memory()}"
+    return f"memory: about {size} at most, {_free_memory()}"
 
 
 def _free_memory() -> str:

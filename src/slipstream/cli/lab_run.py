@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipstream.cli.output import add_json, print_json, printable
+from slipstream.cli.output import add_json, print_json, printable, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,20 +52,23 @@ def _dry_run(
     plan: Plan, runtimes: Mapping[str, Runtime], out: Path | None, *, as_json: bool
 ) -> int:
     from slipstream.cli.lab_manifest_lines import expectation_lines, manifest_lines
-    from slipstream.lab.expectation import cache_sizes, expected, read_rate
+    from slipstream.lab.expectation import cache_sizes, expected
+    from slipstream.lab.reading_rate import reading_rate
     from slipstream.lab.run_folder import freeze_into
     from slipstream.lab.schedule import blocks
 
     missing: list[str] = []
     folder, manifest = freeze_into(plan, runtimes, out, missing=missing)
+    rate = reading_rate(plan.threads)
     expectation = expected(
         manifest,
         blocks(manifest),
-        read_bytes_per_s=read_rate(plan.threads),
+        read_bytes_per_s=rate.bytes_per_s,
+        caution=rate.caution,
         cache_bytes=cache_sizes(manifest),
     )
     lines = [*manifest_lines(manifest), *expectation_lines(expectation, folder)]
-    lines += [f"not here: {text}" for text in dict.fromkeys(missing)]
+    lines += [wrapped(f"why: {text}") for text in dict.fromkeys(missing)]
     lines += [f"written: {folder}/manifest.json; nothing was started"]
     print(printable("\n".join(lines)))
     if as_json:

@@ -18,7 +18,13 @@ from slipstream.lab.binary_identity import completed, own_release
 from slipstream.lab.condition_checks import NONE, canonical_parameters, method_names, needs_draft
 from slipstream.lab.hardware import describe_hardware
 from slipstream.lab.help_text import Help
-from slipstream.lab.identity import TARGET, absent_artifact, artifact_identity, draft_role
+from slipstream.lab.identity import (
+    TARGET,
+    absent_artifact,
+    absent_program,
+    artifact_identity,
+    draft_role,
+)
 from slipstream.lab.manifest import (
     UNKNOWN,
     ArtifactIdentity,
@@ -173,7 +179,7 @@ class Assembly:
             runtime=name,
             most_proposed=most_proposed(condition),
             draft=condition.draft,
-            not_run=f"`{name}` is not here",
+            not_run=absent_program(name),
         )
         runtime = self._runtimes.get(name)
         if runtime is None:

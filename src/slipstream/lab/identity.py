@@ -25,6 +25,11 @@ def draft_role(key: str) -> str:
     return f"draft:{key}"
 
 
+def absent_program(runtime: str) -> str:
+    """Why a condition is not run whose program could not be asked."""
+    return f"`{runtime}` is not here"
+
+
 def artifact_identity(role: str, artifact: Artifact) -> ArtifactIdentity:
     """A model file that is here.
 

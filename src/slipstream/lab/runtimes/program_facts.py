@@ -50,8 +50,10 @@ def said(command: Sequence[str], environment: Mapping[str, str] | None = None) -
             check=False,
             env=None if environment is None else dict(environment),
         )
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        raise _mute(command, str(problem)) from None
+    except OSError as problem:
+        raise _mute(command, f"{command[0]}: {problem.strerror or 'unreadable'}") from None
+    except subprocess.TimeoutExpired:
+        raise _mute(command, f"no end within {ANSWER_S:g} s") from None
     text = done.stdout[:MOST_BYTES].decode("utf-8", "replace")
     if done.returncode not in _FINE or not text.strip():
         last = " ".join(text.split())[-300:]
