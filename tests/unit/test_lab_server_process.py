@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from slipstream.lab.runtimes import server_process
 from slipstream.lab.runtimes.faults import CrashedError
 from slipstream.lab.runtimes.server_process import ServerProcess, end_left_over, free_port
 
@@ -42,6 +45,26 @@ def test_a_program_that_ended_is_not_ready_whoever_answers_at_its_port(tmp_path:
         process.await_ready(lambda: True, 5.0)
     assert process.end() == ("crashed: exit code 3 before it was asked to end",)
     assert process.end() == ()
+
+
+def test_one_that_is_exiting_is_not_taken_for_one_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connections are gone a while before its exit code is there."""
+    code = "import time; print('up', flush=True); time.sleep(0.4); raise SystemExit(9)"
+    process = started(code, tmp_path / "x.log")
+    monkeypatch.setattr(server_process, "_is_exiting", lambda pid: pid == process.pid)
+    assert process.end() == ("crashed: exit code 9 before it was asked to end",)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="told by Linux alone")
+def test_the_system_tells_who_is_exiting() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert server_process._is_exiting(child.pid)
+    child.wait()
+    assert not server_process._is_exiting(child.pid)
+    assert not server_process._is_exiting(os.getpid())
 
 
 def test_all_that_it_started_ends_with_it(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ _LAST_LINES: Final = 12
 _LAST_BYTES: Final = 1 << 14
 _POLL_S: Final = 0.02
 _LEFT_OVER: Final = ".pid"
+_EXITING: Final = 0x4  # PF_EXITING, include/linux/sched.h
 _SAME_S: Final = 2.0  # a start is told from the boot, whose time a corrected clock moves
 
 
@@ -123,7 +124,7 @@ class ServerProcess:
             return ()
         self._asked_to_end = True
         self.memory.close()
-        code = self.exit_code
+        code = self._own_exit(grace_s)
         if code is not None:
             self._kill_group()
             return (f"crashed: exit code {code} before it was asked to end",)
@@ -135,6 +136,16 @@ class ServerProcess:
         finally:  # also when the wait is interrupted
             self._kill_group()
         return ()
+
+    def _own_exit(self, grace_s: float) -> int | None:
+        """How it ended by itself; None = it runs.
+
+        Its connections are gone before its exit code is there, so one that is exiting is awaited.
+        """
+        if self.exit_code is None and _is_exiting(self.pid):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(grace_s)
+        return self.exit_code
 
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -162,6 +173,17 @@ def end_left_over(folder: Path) -> tuple[int, ...]:
                 ended.append(int(pid))
         note.unlink(missing_ok=True)
     return tuple(ended)
+
+
+def _is_exiting(pid: int) -> bool:
+    """Whether a process is on its way out; False where the system does not tell.
+
+    Source: proc_pid_stat(5), field 9, the kernel's flags of the process.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return bool(int(fields[6]) & _EXITING)
+    return False
 
 
 def _created(pid: int) -> float | None:
