@@ -14,7 +14,8 @@ from slipstream.lab.diagnoses import diagnose
 from slipstream.lab.exchange import RawReply
 from slipstream.lab.judgements import judge
 from slipstream.lab.outputs import output_of
-from slipstream.lab.records import Counts
+from slipstream.lab.records import REACHED, Counts
+from slipstream.lab.told import counts_of
 from slipstream.measure.workload import WorkloadMessage, WorkloadPrompt
 from slipstream.options import SamplingOptions
 
@@ -131,6 +132,27 @@ def test_phases_queue_and_paths_of_slipstream() -> None:
     assert (answer.queue_s, answer.kernel_paths) == (0.005, ("a", "b"))
     assert answer.phases == {"draft": 0.001, "verify": 0.02}
     assert (answer.decode_tok_s, answer.prompt_tok_s) == (50.0, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "reached", "told"),
+    [
+        ([2, 1], [2, 2, 1], ((2, 1, 0), (2, 2, 1))),
+        ([], [3], ((0,), (3,))),
+        ([], [], ((), ())),
+        ([1, 1], [1], ((), ())),
+        ([1, "x"], [1, 1], ((), ())),
+        ([1], [1, -1], ((), ())),
+        ([0] * 1025, [1] * 1025, ((), ())),
+        (None, [1], ((0,), (1,))),
+        ({"0": 1}, 5, ((), ())),
+    ],
+)
+def test_positions_of_slipstream(accepted: Any, reached: Any, told: Any) -> None:
+    """Of each position the drafts that reached it are told, so they are what it is counted of."""
+    found = counts_of({"cache_n": 0, "draft_n": 6, "accepted_at": accepted, "reached_at": reached})
+    assert (found.accepted_at, found.reached_at) == told
+    assert found.denominator == (REACHED if told[1] else "")
 
 
 def test_the_form_of_ik_llama() -> None:

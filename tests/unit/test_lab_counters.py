@@ -17,7 +17,7 @@ from slipstream.lab.counters import (
     disagreement,
 )
 from slipstream.lab.metrics_text import metrics_of
-from slipstream.lab.records import Counts
+from slipstream.lab.records import REACHED, STEPS, Counts
 from slipstream.lab.runtimes.base import Metrics
 
 LLAMA = """\
@@ -108,6 +108,13 @@ def test_a_request_and_the_counters_may_disagree() -> None:
     assert disagreement(Counts(), Counts(drafted=9)) == ""
 
 
+def test_positions_that_a_request_tells_come_before_the_counters() -> None:
+    told = Counts(drafted=8, accepted=2, steps=4, accepted_at=(2, 0), reached_at=(4, 1))
+    told = msgspec.structs.replace(told, denominator=REACHED, source="request")
+    window = Counts(drafted=8, accepted=2, steps=4, accepted_at=(2,), reached_at=(4,))
+    assert completed(told, window) == told
+
+
 def test_counters_that_are_behind_are_waited_for() -> None:
     told = [Counts(drafted=5), Counts(drafted=4)]
     assert not caught_up(told, Counts(drafted=8))
@@ -118,9 +125,10 @@ def test_counters_that_are_behind_are_waited_for() -> None:
 def test_two_processes_of_a_block_add_up() -> None:
     one = Counts(drafted=2, accepted=1, steps=1, accepted_at=(1,), reached_at=(1,))
     other = Counts(drafted=4, accepted=2, steps=1, accepted_at=(1, 1), reached_at=(1, 1))
+    one, other = (msgspec.structs.replace(counts, denominator=STEPS) for counts in (one, other))
     made = added(one, other)
     assert (made.drafted, made.accepted, made.steps) == (6, 3, 2)
-    assert (made.accepted_at, made.reached_at) == ((2, 1), (2, 1))
+    assert (made.accepted_at, made.reached_at) == ((2, 1), (2, 2))
     assert added(one, Counts()).drafted is None
 
 

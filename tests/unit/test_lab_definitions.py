@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import pytest
 
 from slipstream.lab import definitions as lab
-from slipstream.lab.records import Counts, RequestRecord
+from slipstream.lab.count_sums import summed
+from slipstream.lab.records import REACHED, STEPS, Counts, RequestRecord
 
 
 def request(**changed: Any) -> RequestRecord:
@@ -112,18 +114,51 @@ def test_figures_of_steps() -> None:
 
 def test_what_one_request_does_not_tell_is_unknown_of_all() -> None:
     known = Counts(drafted=3, accepted=2, accepted_at=(1, 1), reached_at=(2, 1), source="request")
-    whole = lab.summed([known, known])
+    whole = summed([known, known])
     assert (whole.drafted, whole.accepted, whole.steps, whole.source) == (6, 4, None, "request")
     assert whole.accepted_at == (2, 2)
     assert whole.reached_at == (4, 2)
-    assert lab.summed([known, Counts()]).drafted is None
-    assert lab.summed([]).drafted is None
+    assert summed([known, Counts()]).drafted is None
+    assert summed([]).drafted is None
 
 
 def test_positions_of_different_denominators_are_not_added() -> None:
     drafts = Counts(accepted_at=(1,), reached_at=(2,), denominator="drafts that reached it")
     steps = Counts(accepted_at=(1,), reached_at=(9,), denominator="steps")
-    assert lab.summed([drafts, steps]).reached_at == ()
+    assert summed([drafts, steps]).reached_at == ()
+
+
+def test_every_step_counts_at_every_position() -> None:
+    """A request that accepted less far, or nothing, adds its steps to every position."""
+    far = Counts(drafted=40, accepted=10, steps=10, denominator=STEPS)
+    far = msgspec.structs.replace(far, accepted_at=(4, 3, 2, 1), reached_at=(10,) * 4)
+    near = msgspec.structs.replace(far, accepted=9, steps=90, accepted_at=(9,), reached_at=(90,))
+    none = Counts(drafted=2, accepted=0, steps=2)
+    made = summed([far, near, none])
+    assert made.accepted_at == (13, 3, 2, 1)
+    assert made.reached_at == (102,) * 4
+    assert made.denominator == STEPS
+    assert lab.acceptance_at(made)[3] == pytest.approx(1 / 102)
+
+
+def test_positions_that_one_request_does_not_tell_are_unknown_of_all() -> None:
+    told = Counts(drafted=8, accepted=2, steps=4, accepted_at=(2,), reached_at=(4,))
+    steps = msgspec.structs.replace(told, denominator=STEPS)
+    silent = Counts(drafted=8, accepted=2, steps=4)
+    rejected = msgspec.structs.replace(silent, accepted=0)
+    assert summed([steps, silent]).accepted_at == ()
+    assert summed([steps, rejected]).reached_at == (8,)
+    assert summed([steps, msgspec.structs.replace(rejected, steps=None)]).reached_at == ()
+    reached = msgspec.structs.replace(told, denominator=REACHED)
+    assert summed([reached, rejected]).reached_at == ()  # how far its drafts were examined?
+    assert summed([reached, Counts(drafted=0, accepted=0)]).reached_at == (4,)
+
+
+def test_drafts_that_reached_a_position_are_added_as_they_are() -> None:
+    far = Counts(drafted=9, accepted=5, accepted_at=(3, 2), reached_at=(4, 3), denominator=REACHED)
+    near = Counts(drafted=9, accepted=1, accepted_at=(1,), reached_at=(6,), denominator=REACHED)
+    made = summed([far, near])
+    assert (made.accepted_at, made.reached_at, made.denominator) == ((4, 2), (10, 3), REACHED)
 
 
 def test_tokens_per_pass_and_step_efficiency() -> None:

@@ -118,7 +118,7 @@ def test_flag_unknown() -> None:
         {"counts": counts(60, 6, accepted_at=(6, 0), reached_at=(5, 5))},
         {"counts": counts(60, 6, steps=11)},
         {"output_tokens": 7},
-        {"output_tokens": 30, "total_s": 3.0, "decode_tok_s": 99.0},
+        {"output_tokens": 30, "total_s": 3.0, "decode_tok_s": 8.0},
     ],
 )
 def test_counts_disagree(wrong: dict[str, Any]) -> None:
@@ -128,6 +128,47 @@ def test_counts_disagree(wrong: dict[str, Any]) -> None:
 def test_counts_that_may_be_true_are_left_alone() -> None:
     fine = counts(60, 6, steps=8, accepted_at=(5, 1), reached_at=(9, 5))
     assert names(story(counts=fine, decode_tok_s=12.0, output_tokens=8)) == []
+
+
+def timed(told: float, *, first_late: float = 0.0, last_late: float = 0.0) -> dict[str, Any]:
+    """60 tokens in 1 s after a prompt of 0.5 s, some read late; what the server tells of it."""
+    first, last = 0.5 + first_late, 1.5 + last_late
+    times = tuple(first + (last - first) * i / 59 for i in range(60))
+    return {
+        "output_tokens": 60,
+        "total_s": 1.5 + last_late,
+        "token_times_s": times,
+        "decode_tok_s": told,
+    }
+
+
+@pytest.mark.parametrize("late", [{"first_late": 0.55}, {"last_late": 0.6}])
+def test_a_client_that_reads_late_is_no_lie_of_the_server(late: dict[str, float]) -> None:
+    """59 tokens/s told; 131 by a clock that began late, 37 by one that ended late."""
+
+    def some(_turn: int, name: str, of: str) -> Mapping[str, Any]:
+        disturbed = name == "suffix" and of in PROMPTS[:2]
+        return timed(59.0, **late) if disturbed else timed(59.0)
+
+    assert names(Story(changed=some).lines(2)) == []  # two prompts of four
+    found = only(story(prompt=None, **timed(59.0, **late)))
+    assert found.name == "clock-disagrees"
+    assert EFFECTS[found.name] == "note"
+    assert "8 of 8 requests" in found.text
+    assert "59 tokens/s told" in found.text
+
+
+def test_a_server_that_tells_another_rate_is_named() -> None:
+    assert names(story(prompt=None, **timed(59.0))) == []
+    found = only(story(**timed(30.0)))  # 1.97 s of decoding in a request of 1.5 s
+    assert (found.name, EFFECTS[found.name]) == ("counts-disagree", "inconclusive")
+    assert "1.967 s of decoding told (30 tokens/s), all of it took 1.5 s" in found.text
+    assert only(story(prompt=None, **timed(590.0))).name == "clock-disagrees"
+
+
+def test_the_deepest_positions_may_be_counted_together() -> None:
+    deep = counts(150, 100, steps=10, accepted_at=(*(1,) * 64, 36), reached_at=(10,) * 65)
+    assert names(story(prompt=None, counts=deep, output_tokens=90)) == []
 
 
 def test_requests_that_tell_more_than_the_counters() -> None:

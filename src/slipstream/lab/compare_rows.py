@@ -12,7 +12,8 @@ from typing import Final
 
 from slipstream.lab.cells import Block, Cell, Evidence
 from slipstream.lab.compare_data import Rows
-from slipstream.lab.definitions import ratio, rows_per_step, summed
+from slipstream.lab.count_sums import summed
+from slipstream.lab.definitions import ratio, rows_per_step
 from slipstream.lab.manifest import Manifest
 from slipstream.lab.plan import rows_range_of
 from slipstream.lab.records import Counts

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from slipstream.lab.records import Counts
+from slipstream.lab.count_sums import summed
+from slipstream.lab.records import STEPS, Counts
 from slipstream.lab.runtimes.base import Metrics
 
 GONE: Final = "counters-reset: the counters were told before the window and not after it"
@@ -32,7 +33,7 @@ def between(before: Metrics, after: Metrics) -> tuple[Counts, tuple[str, ...]]:
         steps=steps,
         accepted_at=accepted_at,
         reached_at=() if steps is None else (steps,) * len(accepted_at),
-        denominator="steps" if accepted_at else "",
+        denominator=STEPS if accepted_at else "",
         source="unknown" if new.drafted is None else "counters",
     )
     return counts, tuple(_contradictions(counts))
@@ -112,24 +113,7 @@ def caught_up(told: Iterable[Counts], window: Counts) -> bool:
 
 def added(one: Counts, other: Counts) -> Counts:
     """Of two processes of one block; a number that one of them does not tell is unknown of both."""
-
-    def total(name: str) -> int | None:
-        a, b = getattr(one, name), getattr(other, name)
-        return None if a is None or b is None else a + b
-
-    return Counts(
-        drafted=total("drafted"),
-        accepted=total("accepted"),
-        steps=total("steps"),
-        accepted_at=_sums(one.accepted_at, other.accepted_at),
-        reached_at=_sums(one.reached_at, other.reached_at),
-        denominator=other.denominator,
-        source=one.source if one.source == other.source else "unknown",
-    )
-
-
-def _sums(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(_at(one, i) + _at(other, i) for i in range(max(len(one), len(other))))
+    return summed([one, other])
 
 
 class Window:

@@ -148,31 +148,6 @@ def throughput_tok_s(blocks: Iterable[Sequence[RequestRecord]]) -> float | None:
     return ratio(tokens, seconds)
 
 
-def summed(counts: Iterable[Counts]) -> Counts:
-    """Counts of several requests; a number that one of them lacks is unknown of all."""
-    given = list(counts)
-
-    def total(values: list[int | None]) -> int | None:
-        known = [v for v in values if v is not None]
-        return sum(known) if values and len(known) == len(values) else None
-
-    def by_position(rows: list[tuple[int, ...]]) -> tuple[int, ...]:
-        longest = max(map(len, rows), default=0)
-        return tuple(sum(row[i] for row in rows if i < len(row)) for i in range(longest))
-
-    denominators = {c.denominator for c in given if c.reached_at}
-    same = len(denominators) == 1
-    return Counts(
-        drafted=total([c.drafted for c in given]),
-        accepted=total([c.accepted for c in given]),
-        steps=total([c.steps for c in given]),
-        accepted_at=by_position([c.accepted_at for c in given]) if same else (),
-        reached_at=by_position([c.reached_at for c in given]) if same else (),
-        denominator=denominators.pop() if same else "",
-        source=given[0].source if len({c.source for c in given}) == 1 else "unknown",
-    )
-
-
 def acceptance_rate(counts: Counts) -> float | None:
     """``accepted / drafted``; undefined (None, not 0) where nothing was drafted."""
     if not counts.drafted or counts.drafted < 0 or counts.accepted is None or counts.accepted < 0:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, Literal
 
-from slipstream.lab import draft_findings, service_findings
+from slipstream.lab import clock_findings, draft_findings, service_findings
 from slipstream.lab.cells import Evidence
 from slipstream.lab.manifest import Manifest
 from slipstream.lab.records import FindingRecord, Line
@@ -43,6 +43,7 @@ EFFECTS: Final[Mapping[str, Effect]] = MappingProxyType(
         "layout-unknown": "not run",
         "outputs-differ": "inconclusive",
         "reused-prompt": "note",
+        "clock-disagrees": "note",
     }
 )
 """Name -> what it makes of a verdict; of a ``note`` the gates decide (output, time, isolation)."""
@@ -57,6 +58,7 @@ DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(
         "flag-unknown": draft_findings.flag_unknown,
         "counts-disagree": draft_findings.counts_disagree,
         "counters-reset": draft_findings.counters_reset,
+        "clock-disagrees": clock_findings.clock_disagrees,
         "rows-left-range": draft_findings.rows_left_range,
         "shared-pool": draft_findings.shared_pool,
         "stalled": service_findings.stalled,

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from slipstream.lab.records import Counts
+from slipstream.lab.records import STEPS, Counts
 from slipstream.lab.runtimes.base import Metrics
 
 MOST_CHARACTERS: Final = 8 << 20
@@ -137,7 +137,7 @@ def metrics_of(text: str) -> Metrics:
         steps=steps,
         accepted_at=accepted_at,
         reached_at=() if steps is None else (steps,) * len(accepted_at),
-        denominator="steps" if accepted_at else "",
+        denominator=STEPS if accepted_at else "",
         source="counters",
     )
     return Metrics(text, counts, resets)

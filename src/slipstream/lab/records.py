@@ -6,11 +6,15 @@ is None or ``unknown`` and has a reason where one is known.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 OutputCause = Literal["near-tie", "numeric path", "defect", "unknown"]
+STEPS: Final = "steps"
+"""Denominator of a position: all verification steps, however short their drafts."""
+REACHED: Final = "drafts that reached it"
+"""Denominator of a position: drafts of which verification examined a token there."""
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="is"):
@@ -58,8 +62,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     Attributes:
         drafted, accepted, steps: None where the runtime does not tell.
         accepted_at: accepted at position i; ``reached_at`` is its denominator.
-        reached_at: drafts that reached position i, or steps where ``denominator`` says so.
-        denominator: ``drafts that reached it`` or ``steps``.
+        reached_at: what ``denominator`` says, ``REACHED`` or ``STEPS``; of steps all are equal.
         source: ``request``, ``counters`` (differences around a quiet window) or ``unknown``.
         rows_per_step: mean rows of a verification step (drafted / steps + 1), where known.
     """

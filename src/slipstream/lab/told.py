@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from slipstream.lab.records import Counts
+from slipstream.lab.records import REACHED, Counts
 
 PHASES: Final = ("draft", "verify", "sample", "commit")
+MOST_POSITIONS: Final = 1024
 _MOST: Final = 1e15
 
 
@@ -59,16 +60,31 @@ def counts_of(timings: Mapping[str, Any]) -> Counts:
     """Drafting of one request, from llama-server's ``timings`` or Slipstream's.
 
     llama-server leaves ``draft_n`` out where nothing was drafted; older builds of it, which have no
-    ``cache_n``, and ik_llama.cpp's always do, so there it is unknown. Steps only Slipstream tells.
+    ``cache_n``, and ik_llama.cpp's always do, so there it is unknown. Steps and
+    positions only Slipstream tells.
     """
     if "draft_n" not in timings and "cache_n" not in timings:
         return Counts()
+    accepted_at, reached_at = _positions(timings)
     return Counts(
         drafted=whole(timings.get("draft_n", 0)),
         accepted=whole(timings.get("draft_n_accepted", 0)),
         steps=whole(timings.get("verification_steps")),
+        accepted_at=accepted_at,
+        reached_at=reached_at,
+        denominator=REACHED if reached_at else "",
         source="request",
     )
+
+
+def _positions(timings: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Accepted at each position, and the drafts that reached it; nothing unless both are sound."""
+    lists = [items(timings.get(name)) for name in ("accepted_at", "reached_at")]
+    accepted, reached = (ids(values[:MOST_POSITIONS]) for values in lists)
+    if (len(accepted), len(reached)) != (len(lists[0]), len(lists[1])):
+        return (), ()  # too long, or with what is no count
+    missing = len(reached) - len(accepted)
+    return (accepted + (0,) * missing, reached) if missing >= 0 else ((), ())
 
 
 def phases_of(timings: Mapping[str, Any]) -> dict[str, float]:
