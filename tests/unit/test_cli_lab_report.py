@@ -187,10 +187,17 @@ def test_gate_names_what_the_run_has(open_run: str, options: list[str], known: s
         dispatch(["lab", "gate", open_run, *options])
 
 
-def test_gate_of_a_run_without_conditions(tmp_path: Path) -> None:
+@pytest.mark.parametrize("require", ["adopt", "not-reject"])
+def test_gate_of_a_run_without_conditions(
+    tmp_path: Path, require: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_manifest(tmp_path, manifest(methods=()))
-    with pytest.raises(OptionError, match="without a condition"):
-        dispatch(["lab", "gate", str(tmp_path)])
+    assert dispatch(["lab", "gate", str(tmp_path), "--require", require, "--json"]) == 1
+    shown = capsys.readouterr().out
+    assert "failed: 0 verdicts, as the plan has no condition beside `none`" in shown
+    record = json.loads(shown.splitlines()[-1])
+    assert (record["passed"], record["verdicts"]) == (False, [])
+    assert "no condition" in record["why"]
     assert dispatch(["lab", "report", str(tmp_path)]) == 0
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipstream.cli.output import add_json, print_json, printable
+from slipstream.cli.output import add_json, print_json, printable, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from slipstream.lab.verdict import Verdict
 
 ADOPT, NOT_REJECT = "adopt", "not-reject"
+NOTHING_JUDGED = (
+    "failed: 0 verdicts, as the plan has no condition beside `none`. The run tells how `none` does "
+    "and compares it with nothing; add a condition to the plan, or let `lab init` write one."
+)
 _FIELDS = {
     "workload": "stratum",
     "condition": "condition",
@@ -46,7 +50,10 @@ def execute(arguments: argparse.Namespace) -> int:
     from slipstream.lab.analysis import verdicts_of
     from slipstream.lab.report_files import read_run
 
-    chosen = _chosen(verdicts_of(*read_run(Path(arguments.folder))), arguments)
+    verdicts = verdicts_of(*read_run(Path(arguments.folder)))
+    if not verdicts:
+        return _unjudged(arguments)
+    chosen = _chosen(verdicts, arguments)
     failing = against(chosen, arguments.require)
     columns = width()
     for verdict in chosen:
@@ -55,6 +62,14 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(_record(chosen, failing, arguments.require))
     return 1 if failing else 0
+
+
+def _unjudged(arguments: argparse.Namespace) -> int:
+    """Nothing was compared, so that nothing holds: no error of whoever asks, and no pass."""
+    print(wrapped(NOTHING_JUDGED))
+    if arguments.json:
+        print_json({**_record((), (), arguments.require), "passed": False, "why": NOTHING_JUDGED})
+    return 1
 
 
 def summary(chosen: int, failing: int, require: str) -> str:
@@ -71,9 +86,6 @@ def _chosen(verdicts: Sequence[Verdict], arguments: argparse.Namespace) -> list[
     """
     from slipstream.errors import OptionError
 
-    if not verdicts:
-        found = "a plan without a condition beside `none`"
-        raise OptionError("a run with verdicts", found, "Add a condition to the plan.")
     chosen = list(verdicts)
     for option, field in _FIELDS.items():
         wanted = getattr(arguments, option)

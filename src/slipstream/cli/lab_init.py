@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from slipstream.cli.output import add_json, print_json, printable
+from slipstream.cli.output import add_json, print_json, printable, wrapped
 from slipstream.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from slipstream.lab.plan import Plan
+    from slipstream.lab.plan_template import Choices
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,36 +36,65 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from slipstream.catalog import DEFAULT_MODEL
     from slipstream.lab.plan_file import parse_plan
-    from slipstream.lab.plan_template import Choices, parse_runtimes, plan_text
+    from slipstream.lab.plan_template import plan_text
 
     path = Path(arguments.out)
-    choices = Choices(
-        runtimes=parse_runtimes(arguments.runtime),
-        model=arguments.model or DEFAULT_MODEL,
-        draft=arguments.draft_model or "",
-        small=arguments.small,
-    )
+    _require_new(path, force=arguments.force)
+    choices = _choices(arguments)
     text = plan_text(choices)
     plan = parse_plan(text)
     _write(path, text, force=arguments.force)
-    print(printable(f"{path}: {len(plan.conditions)} conditions beside `none`, all explained"))
-    if choices.small:
-        print("a first look: it can end in no better word than `inconclusive`; see the plan's head")
-    print(printable(f"next: slipstream lab run {path} --dry-run, then without --dry-run"))
+    print(printable("\n".join(_lines(path, plan, choices))))
     if arguments.json:
-        print_json({"plan": str(path), "name": plan.name, "strata": list(plan.strata)})
+        found = {name: offer.limits() for name, offer in choices.offers.items()}
+        conditions = [condition.name for condition in plan.conditions]
+        named = {"plan": str(path), "name": plan.name, "strata": list(plan.strata)}
+        print_json({**named, "conditions": conditions, "limits": found})
     return 0
+
+
+def _choices(arguments: argparse.Namespace) -> Choices:
+    """What the user names; of servers that run already, what they say now."""
+    from slipstream.catalog import DEFAULT_MODEL
+    from slipstream.lab.plan_template import Choices, parse_runtimes
+    from slipstream.lab.runtimes.offers import offer_of
+
+    runtimes = parse_runtimes(arguments.runtime)
+    offers = {name: offer_of(place) for name, (kind, place) in runtimes.items() if kind == "openai"}
+    served = next((offer.model for offer in offers.values() if offer.model), "")
+    return Choices(
+        runtimes=runtimes,
+        model=arguments.model or served or DEFAULT_MODEL,
+        draft=arguments.draft_model or "",
+        small=arguments.small,
+        offers=offers,
+    )
+
+
+def _lines(path: Path, plan: Plan, choices: Choices) -> Iterator[str]:
+    yield f"{path}: {len(plan.conditions)} conditions beside `none`, all explained"
+    if not choices.restartable:
+        yield from (wrapped(offer.limits()) for offer in choices.offers.values())
+    if choices.small:
+        yield "a first look: it can end in no better word than `inconclusive`; see the plan's head"
+    yield f"next: slipstream lab run {path} --dry-run, then without --dry-run"
+
+
+def _require_new(path: Path, *, force: bool) -> None:
+    """
+    Raises:
+        OptionError: the file exists and may not be replaced.
+    """
+    if path.exists() and not force:
+        found = f"`{path}`, which exists"
+        raise OptionError("a new file", found, "Name another with --out, or --force.")
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
     try:
         with path.open("w" if force else "x", encoding="utf-8") as stream:
             stream.write(text)
-    except FileExistsError:
-        found = f"`{path}`, which exists"
-        raise OptionError("a new file", found, "Name another with --out, or --force.") from None
     except OSError as problem:
         found = f"`{path}`: {problem.strerror or type(problem).__name__}"
         raise OptionError("a file that can be written", found, "Name another: --out.") from None

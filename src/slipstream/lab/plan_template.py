@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from slipstream.catalog import DEFAULT_MODEL
 from slipstream.errors import OptionError
+from slipstream.lab.plan_running import running_conditions
+from slipstream.lab.runtimes.offers import Offer
 from slipstream.measure.workload import STRATA
 
 _PLACES: Final = {
@@ -29,12 +31,14 @@ class Choices:
         runtimes: name -> (kind, what it needs: a binary, an interpreter or an address).
         model, draft: path or catalogue name; no draft = only drafters that need none.
         small: a run of minutes, for a first look; too few prompts for a verdict.
+        offers: of servers that run already, by name: what each said when it was asked.
     """
 
     runtimes: Mapping[str, tuple[str, str]]
     model: str = DEFAULT_MODEL
     draft: str = ""
     small: bool = False
+    offers: Mapping[str, Offer] = field(default_factory=dict)
 
     @property
     def restartable(self) -> bool:
@@ -125,7 +129,9 @@ def _runtime(name: str, kind: str, place: str) -> str:
 def _conditions(choices: Choices) -> str:
     own = all(kind == "slipstream" for kind, _ in choices.runtimes.values())
     if not choices.restartable:
-        return _CONDITIONS + _FIXED_METHOD
+        return _CONDITIONS + running_conditions(
+            list(choices.offers.values()), has_draft=bool(choices.draft)
+        )
     text = _CONDITIONS + _NGRAM + ("" if choices.small else _SWEEP) + (_SUFFIX if own else "")
     return text + (_DRAFT_SIMPLE if choices.draft else "")
 
@@ -209,16 +215,6 @@ _RUNTIME_MORE: Final = """\
 _CONDITIONS: Final = """\
 # Ways of drafting. `none` is always measured and need not be listed. Each stage is unlocked by the
 # one before: none, ngram, ngram-sweep, draft-simple, trained, then `slots` and `sampler` below.
-"""
-_FIXED_METHOD: Final = """\
-# A server that runs already cannot be restarted with another method. A Slipstream lets each request
-# choose among those that it was started with; of another one only the method that it runs with can
-# be named, and `none` is then not measured. Values are the server's own.
-#
-# [[conditions]]
-# name = "suffix"
-# stage = "ngram"
-# method = "suffix"
 """
 _NGRAM: Final = """
 [[conditions]]

@@ -14,10 +14,15 @@ from slipstream.lab.conformance.checks import Room
 from slipstream.lab.conformance.outcomes import ContractError
 from slipstream.lab.conformance.prompts import COPY
 from slipstream.lab.exchange import address_of
-from slipstream.lab.metrics_text import flavour, metrics_of, samples
+from slipstream.lab.metrics_text import metrics_of
 from slipstream.lab.runtimes import observing
 from slipstream.lab.runtimes.base import Endpoint
-from slipstream.lab.runtimes.running_servers import key_headers
+from slipstream.lab.runtimes.running_servers import (
+    flavour_of,
+    key_headers,
+    listed_models,
+    offered_methods,
+)
 
 SLIPSTREAM_OFF: Final[Mapping[str, Any]] = {"speculative": {"type": "none"}}
 LLAMA_OFF: Final[Mapping[str, Any]] = {"speculative.n_max": 0}
@@ -91,7 +96,7 @@ def server_at(url: str, *, model: str = "", api_key_file: str = "") -> Server:
     listed = _models(base)
     metrics = observing.text_at(base, "/metrics")
     props = told.mapping(observing.json_at(base, "/props"))
-    kind = _flavour(props, metrics)
+    kind = flavour_of(props, metrics)
     facts = observing.props_settings(props)
     endpoint = Endpoint(
         url=base.url,
@@ -106,7 +111,7 @@ def server_at(url: str, *, model: str = "", api_key_file: str = "") -> Server:
         counters=metrics_of(metrics).counts.drafted is not None,
         slots=facts.get("slots"),
         context=facts.get("context"),
-        methods=_offered(props),
+        methods=offered_methods(props),
     )
 
 
@@ -122,25 +127,7 @@ def _models(endpoint: Endpoint) -> list[str]:
         if error.found.startswith("no connection"):
             raise
         return []
-    data = told.items(told.mapping(value).get("data"))
-    names = [told.text(told.mapping(one).get("id")) for one in data]
-    return [name for name in names if name]
-
-
-def _flavour(props: Mapping[str, Any], metrics: str) -> str:
-    if props.get("slipstream"):
-        return "slipstream"
-    names = flavour(samples(metrics))
-    if names is not None:
-        return names.flavour
-    return "llama.cpp" if told.text(props.get("build_info")) else "unknown"
-
-
-def _offered(props: Mapping[str, Any]) -> tuple[str, ...]:
-    methods = told.mapping(told.mapping(props.get("slipstream")).get("draft_methods"))
-    return tuple(
-        name for name, entry in methods.items() if told.mapping(entry).get("offered") is True
-    )
+    return listed_models(value)
 
 
 def sides_of(server: Server, other: Server | None, timeout_s: float) -> Sides:

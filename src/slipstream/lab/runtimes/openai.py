@@ -16,7 +16,7 @@ from slipstream.lab import told
 from slipstream.lab.client import Answer, Prompt, ask_now
 from slipstream.lab.exchange import address_of
 from slipstream.lab.manifest import UNKNOWN, Manifest, MethodIdentity, RuntimeIdentity
-from slipstream.lab.metrics_text import flavour, metrics_of, samples
+from slipstream.lab.metrics_text import metrics_of
 from slipstream.lab.plan import ConditionPlan, Plan, RuntimePlan
 from slipstream.lab.records import ObservedRecord
 from slipstream.lab.runtimes import observing, slipstream_flags
@@ -24,7 +24,13 @@ from slipstream.lab.runtimes.base import FRESH, Endpoint, Metrics
 from slipstream.lab.runtimes.faults import IdentityError, RouterError, WrongModelError
 from slipstream.lab.runtimes.methods import methods_of, most_proposed, parameters_of
 from slipstream.lab.runtimes.program_facts import build_commit, own_release, same_commit
-from slipstream.lab.runtimes.running_servers import file_name, key_headers, served_otherwise
+from slipstream.lab.runtimes.running_servers import (
+    file_name,
+    flavour_of,
+    key_headers,
+    listed_models,
+    served_otherwise,
+)
 
 CLAIMED: Final = "claimed."
 """Before a parameter's name: the plan says so; of a server that runs it cannot be read."""
@@ -73,14 +79,8 @@ class OpenAI:
     def _flavour(self) -> str:
         """``slipstream``, ``llama.cpp``, ``vllm`` or ``unknown``."""
         if self._kind is None:
-            props = self._props()
-            names = flavour(samples(observing.text_at(self._base(), "/metrics")))
-            if props.get("slipstream"):
-                self._kind = "slipstream"
-            elif names is not None:
-                self._kind = names.flavour
-            else:
-                self._kind = "llama.cpp" if told.text(props.get("build_info")) else UNKNOWN
+            metrics = observing.text_at(self._base(), "/metrics")
+            self._kind = flavour_of(self._props(), metrics)
         return self._kind
 
     def _models(self) -> list[str]:
@@ -89,9 +89,7 @@ class OpenAI:
         Raises:
             PeerRuntimeError: it lists none.
         """
-        listed = told.mapping(observing.json_at(self._base(), "/v1/models"))
-        names = [told.text(told.mapping(one).get("id")) for one in told.items(listed.get("data"))]
-        found = [name for name in names if name]
+        found = listed_models(observing.json_at(self._base(), "/v1/models"))
         if not found:
             raise PeerRuntimeError(
                 f"models at {self.plan.url}", "none, or nobody answers", "Start it, check the key."

@@ -1,4 +1,4 @@
-"""What is needed of a server that runs already: its key, its model's file, what it drafts with."""
+"""What is needed of a server that runs already: its key, kind, model, and what it drafts with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, Final
 from slipstream.catalog import locate
 from slipstream.errors import ModelFileError, OptionError
 from slipstream.lab import told
+from slipstream.lab.manifest import UNKNOWN
+from slipstream.lab.metrics_text import flavour, samples
 from slipstream.lab.runtimes import observing
 
 MOST_KEY_BYTES: Final = 4096
@@ -39,6 +41,38 @@ def key_headers(key_file: str) -> Mapping[str, str]:
     if not key or not key.isprintable():
         raise OptionError("a key in the first line of `api_key_file`", "none", "Write it there.")
     return {"Authorization": f"Bearer {key}"}
+
+
+def flavour_of(props: Mapping[str, Any], metrics: str) -> str:
+    """``slipstream``, ``llama.cpp``, ``vllm`` or ``unknown``, by what it shows.
+
+    Args:
+        props: of ``/props``; empty where it has none.
+        metrics: text of ``/metrics``.
+    """
+    if props.get("slipstream"):
+        return "slipstream"
+    names = flavour(samples(metrics))
+    if names is not None:
+        return names.flavour
+    return "llama.cpp" if told.text(props.get("build_info")) else UNKNOWN
+
+
+def offered_methods(props: Mapping[str, Any]) -> tuple[str, ...]:
+    """Drafting methods that a Slipstream lets its requests choose; of another server none."""
+    methods = told.mapping(told.mapping(props.get("slipstream")).get("draft_methods"))
+    return tuple(
+        name for name, entry in methods.items() if told.mapping(entry).get("offered") is True
+    )
+
+
+def listed_models(listed: Any) -> list[str]:
+    """Names in a reply of ``/v1/models``."""
+    names = [
+        told.text(told.mapping(one).get("id"))
+        for one in told.items(told.mapping(listed).get("data"))
+    ]
+    return [name for name in names if name]
 
 
 def served_otherwise(slots: Any, methods: Sequence[str]) -> str:
