@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "slipstream"
 # Lowest first. A layer is one or more top-level modules or packages of slipstream.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
+    ("paths",),
     (
         "acceptance_rates",
         "plugin_names",

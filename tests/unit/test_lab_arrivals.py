@@ -113,14 +113,14 @@ def test_a_recorded_prompt_must_be_measured(tmp_path: Path) -> None:
 )
 def test_a_malformed_recording_is_named(tmp_path: Path, line: str) -> None:
     with pytest.raises(RequestError):
-        recorded(Path(_recording(tmp_path, line).file))
+        recorded(_recording(tmp_path, line).file)
 
 
 def test_a_recording_has_an_end(tmp_path: Path) -> None:
     lines = ['{"at_s": 0, "prompt": "p"}'] * (MOST_ARRIVALS + 1)
     with pytest.raises(RequestError, match="10000 lines"):
-        recorded(Path(_recording(tmp_path, *lines).file))
+        recorded(_recording(tmp_path, *lines).file)
     with pytest.raises(RequestError, match="recorded arrival"):
-        recorded(Path(_recording(tmp_path, "").file))
+        recorded(_recording(tmp_path, "").file)
     with pytest.raises(RequestError, match="a file"):
-        recorded(tmp_path / "none")
+        recorded(str(tmp_path / "none"))

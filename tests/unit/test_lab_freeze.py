@@ -18,6 +18,7 @@ from slipstream.errors import (
     OperationError,
     OptionError,
     PeerRuntimeError,
+    RequestError,
 )
 from slipstream.lab import assembly
 from slipstream.lab.assembly import most_proposed
@@ -184,7 +185,7 @@ def test_a_flag_that_no_help_has(plan: Callable[..., Plan], tmp_path: Path) -> N
 def test_recorded_arrivals_are_pinned(plan: Callable[..., Plan], tmp_path: Path) -> None:
     file = tmp_path / "arrivals.jsonl"
     asked = plan(arrivals=Arrivals(kind="recorded", file=str(file)))
-    with pytest.raises(OptionError, match="recorded arrivals"):
+    with pytest.raises(RequestError, match="recorded arrivals"):
         freeze(asked, runtimes(), tmp_path / "run")
     file.write_bytes(b"{}")
     made = freeze(asked, runtimes(), tmp_path / "run")

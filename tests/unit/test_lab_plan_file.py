@@ -74,7 +74,7 @@ def test_values_have_their_types() -> None:
         ("[[conditions]]\nstage = 'none'\n", "the key `name` in `conditions[0]`", "line 6", ""),
         ("[runtimes.x]\nkind = 'openai'\n", "`runtimes.x` (line 6) to have one of url", "none", ""),
         ("[rules]\nrows_range = [5, 2]\n", "rows_range` (line 7)", "[5, 2]", ""),
-        ("[rules]\nmargin = nan\n", "`rules.margin` (line 7) to be at least 0", "nan", ""),
+        ("[rules]\nmargin = nan\n", "`rules.margin` (line 7) to be from 0 to 100", "nan", ""),
         ("[sampling]\nsampler = { top_p = 0.9 }\n", "a temperature above 0", "0.0", "real"),
         ("[sampling.sampler]\ntempratur = 1\n", "(line 6)", "`tempratur`", "`temperature`"),
         ("[arrivals]\nrate_per_s = 2.0\n", "above 0 for Poisson", "2.0 with kind closed", ""),
@@ -224,7 +224,7 @@ def test_deep_nesting_is_no_crash() -> None:
 
 def test_a_plan_made_in_python_is_checked() -> None:
     plan = parse_plan(HEAD)
-    with pytest.raises(OptionError, match="`prompts` to be from 1 to 10000"):
+    with pytest.raises(OptionError, match="`prompts` to be from 1 to 4096"):
         check_plan(Plan(name="x", target=plan.target, runtimes=plan.runtimes, prompts=0))
 
 

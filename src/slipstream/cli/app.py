@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from slipstream.errors import OperationError, OptionError, SlipstreamError
+from slipstream.paths import shown
 
 # verb -> one-line help; the module of `bench rows` is slipstream.cli.bench_rows
 VERBS = {
@@ -50,8 +51,12 @@ _ABOUT = {
 ENDED_BY_SIGTERM = frozenset({"serve"})
 """Verbs for which SIGTERM is an end that was asked for, also before they handle it themselves."""
 
+MOST_SHOWN = 8000
+"""Characters of each of an error's texts: what a user gave, or a program said, may be endless."""
+
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 WRITE_FAULTS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+PATH_FAULTS = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
@@ -78,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = BROKEN_PIPE
         _discard_output()
     except OSError as problem:
+        if problem.errno in PATH_FAULTS:
+            sys.exit(report(_no_path(problem)))
         if problem.errno not in WRITE_FAULTS:
             raise
         code = report(_unwritable(problem))
@@ -122,6 +129,12 @@ def _unwritable(problem: OSError) -> OperationError:
     return OperationError("output that can be written", found, "Free space or write elsewhere.")
 
 
+def _no_path(problem: OSError) -> OptionError:
+    """A path that a user gave and that no file can have."""
+    found = f"`{shown(str(problem.filename))}`: {problem.strerror}"
+    return OptionError("a path that this system has", found, "Correct the path.")
+
+
 def _interrupted() -> int:
     import signal
 
@@ -134,9 +147,11 @@ def report(error: SlipstreamError) -> int:
     """Print an error the way every verb does; returns its exit code."""
     from slipstream.cli.output import printable
 
-    print(f"error: expected {printable(error.expected)}", file=sys.stderr)
-    print(f"       found    {printable(error.found)}", file=sys.stderr)
-    print(f"hint:  {printable(error.remedy)}", file=sys.stderr)
+    texts = (error.expected, error.found, error.remedy)
+    expected, found, remedy = (printable(shown(text, MOST_SHOWN)) for text in texts)
+    print(f"error: expected {expected}", file=sys.stderr)
+    print(f"       found    {found}", file=sys.stderr)
+    print(f"hint:  {remedy}", file=sys.stderr)
     return error.exit_code
 
 

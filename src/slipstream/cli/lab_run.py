@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipstream.cli.output import add_json, print_json, printable, wrapped
+from slipstream.paths import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -68,7 +69,7 @@ def _dry_run(
         cache_bytes=cache_sizes(manifest),
     )
     lines = [*manifest_lines(manifest), *expectation_lines(expectation, folder)]
-    lines += [wrapped(f"why: {text}") for text in dict.fromkeys(missing)]
+    lines += [wrapped(f"why: {shown(text, 400)}") for text in dict.fromkeys(missing)]
     lines += [f"written: {folder}/manifest.json; nothing was started"]
     print(printable("\n".join(lines)))
     if as_json:

@@ -11,7 +11,6 @@ import itertools
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -19,9 +18,11 @@ import msgspec
 from slipstream.errors import OptionError, RequestError
 from slipstream.lab.manifest import Manifest
 from slipstream.lab.plan import Arrivals
+from slipstream.paths import path_of, read_file, shown
 
 MOST_ARRIVALS: Final = 10_000
 _MOST_FILE_BYTES: Final = 16 << 20
+_WHAT: Final = "a file of recorded arrivals"
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,7 +42,7 @@ def times(arrivals: Arrivals, requests: int, seed: int) -> tuple[float, ...] | N
     if arrivals.kind == "closed":
         return None
     if arrivals.kind == "recorded":
-        return tuple(line.at_s for line in recorded(Path(arrivals.file)))[:requests]
+        return tuple(line.at_s for line in recorded(arrivals.file))[:requests]
     if not (math.isfinite(arrivals.rate_per_s) and arrivals.rate_per_s > 0):
         raise OptionError(
             "a positive `rate_per_s` with Poisson arrivals",
@@ -65,7 +66,7 @@ def mixed(manifest: Manifest) -> tuple[str, ...]:
     """
     plan = manifest.plan.arrivals
     if plan.kind == "recorded":
-        return _known(manifest, recorded(Path(plan.file)))
+        return _known(manifest, recorded(plan.file))
     supply: dict[str, list[str]] = {}
     for prompt in manifest.prompts:
         if not prompt.warm_up:
@@ -106,19 +107,27 @@ def _known(manifest: Manifest, lines: Sequence[Recorded]) -> tuple[str, ...]:
     return tuple(line.prompt for line in lines)
 
 
-def recorded(path: Path) -> list[Recorded]:
+def content(file: str) -> bytes:
+    """
+    Args:
+        file: the path that the plan names.
+
+    Raises:
+        OptionError: it can be no path.
+        RequestError: no such file, no regular one, or one over 16 MiB.
+    """
+    return read_file(path_of(file, "`arrivals.file`"), _WHAT, _MOST_FILE_BYTES)
+
+
+def recorded(file: str) -> list[Recorded]:
     """The lines of a recorded pattern, times not decreasing and from 0 on.
 
     Raises:
-        RequestError: no such file, more than 10 000 lines, or a malformed one.
+        OptionError, RequestError: as ``content``; more than 10 000 lines, or a malformed one.
     """
-    if not path.is_file() or path.stat().st_size > _MOST_FILE_BYTES:
-        raise RequestError(
-            "a file of recorded arrivals of at most 16 MiB", f"`{path}`", "Name it as `file`."
-        )
     lines: list[Recorded] = []
     last = 0.0
-    for number, raw in enumerate(path.read_bytes().splitlines(), 1):
+    for number, raw in enumerate(content(file).splitlines(), 1):
         if not raw.strip():
             continue
         line = _line(raw, number)
@@ -127,7 +136,7 @@ def recorded(path: Path) -> list[Recorded]:
         last = line.at_s
         lines.append(line)
     if not lines:
-        raise RequestError("a recorded arrival", f"an empty file `{path}`", "Record some.")
+        raise RequestError("a recorded arrival", f"an empty file `{shown(file)}`", "Record some.")
     return lines
 
 
@@ -150,5 +159,4 @@ def digest(arrivals: Arrivals) -> str:
     """SHA-256 of a recorded pattern's file, for the manifest; empty for the other kinds."""
     if arrivals.kind != "recorded":
         return ""
-    recorded(Path(arrivals.file))
-    return hashlib.sha256(Path(arrivals.file).read_bytes()).hexdigest()
+    return hashlib.sha256(content(arrivals.file)).hexdigest()

@@ -14,6 +14,7 @@ import msgspec
 from slipstream.catalog import locate
 from slipstream.errors import ModelFileError, OperationError, OptionError, SlipstreamError
 from slipstream.gguf import open_gguf
+from slipstream.lab import arrivals
 from slipstream.lab.binary_identity import completed, own_release
 from slipstream.lab.condition_checks import NONE, canonical_parameters, method_names, needs_draft
 from slipstream.lab.hardware import describe_hardware
@@ -210,12 +211,7 @@ class Assembly:
         )
 
     def _arrivals_digest(self) -> str:
-        file = self._plan.arrivals.file
-        try:
-            return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
-        except OSError as problem:
-            found = f"`{file}`: {problem.strerror or type(problem).__name__}"
-            raise OptionError("the file of recorded arrivals", found, "Check `file`.") from None
+        return arrivals.digest(self._plan.arrivals)
 
 
 def settled(plan: Plan) -> Plan:

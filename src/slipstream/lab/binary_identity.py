@@ -22,6 +22,7 @@ import slipstream
 from slipstream.cache import remembered_sha256, sha256_of
 from slipstream.lab.manifest import UNKNOWN, RuntimeIdentity
 from slipstream.lab.plan import RuntimePlan
+from slipstream.paths import path_of
 
 _LIBRARY: Final = re.compile(r".+\.(so(\.[0-9]+)*|dylib|dll|metallib)")
 _RELATED: Final = re.compile(r"lib(llama|ggml|mtmd).*")
@@ -70,9 +71,9 @@ def runtime_facts(plan: RuntimePlan) -> BinaryFacts | None:
     if plan.kind == "slipstream":
         return own_facts()
     if plan.binary:
-        found = shutil.which(str(Path(plan.binary).expanduser()))
+        found = shutil.which(str(path_of(plan.binary, "`binary`")))
         return None if found is None else binary_facts(Path(found))
-    return wheel_facts(Path(plan.python).expanduser()) if plan.python else None
+    return wheel_facts(path_of(plan.python, "`python`")) if plan.python else None
 
 
 def binary_facts(path: Path) -> BinaryFacts:

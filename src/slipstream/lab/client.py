@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from slipstream.errors import OptionError, PeerRuntimeError
+from slipstream.lab.address import address_of
 from slipstream.lab.answer import Answer, Prompt, gap_of, ids_digest, text_digest
 from slipstream.lab.answer_reading import read
 from slipstream.lab.diagnoses import diagnose
@@ -21,7 +22,6 @@ from slipstream.lab.exchange import (
     MOST_BYTES,
     NO_LIMIT,
     RawReply,
-    address_of,
     exchange,
     request_bytes,
     waited,

@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, Final, TypeVar
 
 from slipstream.errors import OptionError
+from slipstream.lab.address import Address
 
 MOST_BYTES: Final = 64 << 20
 MOST_HEAD_BYTES: Final = 1 << 16
@@ -27,15 +27,6 @@ _EVENT: Final = b"\ndata:"  # no text within JSON holds a line end
 _MOST_DIGITS: Final = 15
 
 Answered = TypeVar("Answered")
-
-
-class Address(NamedTuple):
-    """Where a server is; ``prefix`` stands before every path."""
-
-    host: str
-    port: int
-    tls: bool = False
-    prefix: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,25 +44,6 @@ class RawReply:
     parts: tuple[tuple[float, bytes], ...]
     ended: str
     ended_s: float
-
-
-def address_of(url: str) -> Address:
-    """
-    Raises:
-        OptionError: no address of a server.
-    """
-    try:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        port = parts.port
-    except ValueError:
-        parts, port = urlsplit("none://"), None
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-        raise OptionError(
-            "`url` to be a server's, such as http://127.0.0.1:8080", f"`{url:.200}`", "Correct it."
-        )
-    tls = parts.scheme == "https"
-    prefix = parts.path.rstrip("/").removesuffix("/v1")
-    return Address(parts.hostname, port or (443 if tls else 80), tls, prefix)
 
 
 def request_bytes(

@@ -19,6 +19,7 @@ from slipstream.lab.assembly import Assembly, Runtimes
 from slipstream.lab.manifest import Manifest, RuntimeIdentity
 from slipstream.lab.plan import Plan
 from slipstream.lab.plan_checks import check_plan
+from slipstream.paths import read_file
 
 MANIFEST: Final = "manifest.json"
 MOST_MANIFEST_BYTES: Final = 64 << 20
@@ -75,13 +76,9 @@ def read_manifest(folder: Path) -> Manifest:
         OptionError: there is none, it is no manifest of this version, or its plan is none.
     """
     path = folder / MANIFEST
+    content = read_file(path, "a run's folder with its manifest", MOST_MANIFEST_BYTES, OptionError)
     try:
-        if path.stat().st_size > MOST_MANIFEST_BYTES:
-            raise OptionError("a manifest", f"{path} of an absurd size", "Name a run's folder.")
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except OSError as problem:
-        found = f"`{path}`: {problem.strerror or type(problem).__name__}"
-        raise OptionError("a run's folder with its manifest", found, "Name another.") from None
+        manifest = msgspec.json.decode(content, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         remedy = "It was changed, or written by another version."
         raise OptionError(f"a manifest in `{path}`", f"{problem}", remedy) from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -14,13 +13,14 @@ from slipstream.lab.condition_checks import MOST_CONDITIONS, condition_faults, e
 from slipstream.lab.plan import SAME, Artifact, Plan, RuntimePlan
 from slipstream.lab.plan_faults import Fault, did_you_mean
 from slipstream.lab.plan_lines import Place, dotted
+from slipstream.lab.plan_ranges import range_faults
+from slipstream.lab.plan_sampling import sampling_faults
+from slipstream.lab.plan_texts import text_faults
 from slipstream.measure.workload import TASKS
-from slipstream.options import SamplingOptions, from_mapping
+from slipstream.paths import shown
 
 PAIRING_PARTS: Final = ("tokenizer", "vocabulary", "template", "architecture")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-MOST_REPEATS: Final = 2000
-"""As ``noise.MOST_PAIRS``: a margin that needs more pairs cannot be shown."""
 _NAMES_ARE: Final = "to be 1 to 64 letters, digits, `-`, `_` or `.`, as it is part of file names"
 _PAGE_KEYS: Final = ("url", "commit", "at")
 
@@ -28,7 +28,8 @@ _PAGE_KEYS: Final = ("url", "commit", "at")
 def faults(plan: Plan) -> Iterator[Fault]:
     """All of them, in the order of the plan."""
     yield from _names(plan)
-    yield from _ranges(plan)
+    yield from range_faults(plan)
+    yield from text_faults(plan)
     for name, runtime in plan.runtimes.items():
         yield from _runtime(("runtimes", name), runtime)
     for key, draft in plan.drafts.items():
@@ -39,7 +40,7 @@ def faults(plan: Plan) -> Iterator[Fault]:
     yield from expanded_faults(plan)
     yield from _workloads(plan)
     yield from _arrivals(plan)
-    yield from _sampler(plan)
+    yield from sampling_faults(plan)
     yield from _pages(plan)
 
 
@@ -81,43 +82,10 @@ def _rollback(plan: Plan) -> Iterator[Fault]:
     if plan.rollback and plan.rollback not in known:
         remedy = did_you_mean(plan.rollback, known)
         expected = f"to be one of `runtimes`, or `{SAME}`"
-        yield Fault(("rollback",), expected, f"`{plan.rollback}`", remedy)
+        yield Fault(("rollback",), expected, f"`{shown(plan.rollback)}`", remedy)
     if SAME in plan.runtimes:
         expected = "to be free: it is a word of `rollback`"
         yield Fault(("runtimes", SAME), expected, f"`{SAME}`", "Choose another name.")
-
-
-def _ranges(plan: Plan) -> Iterator[Fault]:
-    rules, sampling = plan.rules, plan.sampling
-    checks: tuple[tuple[Place, float, float, float], ...] = (
-        (("prompts",), plan.prompts, 1, 10_000),
-        (("threads",), plan.threads, 0, 4096),
-        (("context",), plan.context, 1, 1 << 24),
-        (("sampling", "max_tokens"), sampling.max_tokens, 1, 1 << 20),
-        (("sampling", "seed"), sampling.seed, 0, 1 << 52),
-        (("arrivals", "slots"), plan.arrivals.slots, 1, 1024),
-        (("rules", "repeats"), rules.repeats, 1, MOST_REPEATS),
-        (("rules", "warm_up"), rules.warm_up, 1, 100),
-        (("rules", "timeout_s"), rules.timeout_s, 0.001, 1e6),
-        (("rules", "drift_limit"), rules.drift_limit, 0.0001, 100),
-        (("rules", "confidence"), rules.confidence, 0.5, 0.9999),
-    )
-    for place, value, least, most in checks:
-        if not least <= value <= most:
-            yield Fault(place, f"to be from {least:g} to {most:g}", f"{value}", "Correct it.")
-    limits = ("tolerance_logit_gap", "margin", "slo_total_s", "slo_tok_s", "slo_ttft_s")
-    for name in (*limits, "memory_margin_bytes", "budget_s"):
-        value = getattr(rules, name)
-        if not 0 <= value < math.inf:
-            yield Fault(("rules", name), "to be at least 0", f"{value}", "Correct it.")
-    ranges: list[tuple[Place, tuple[int, int]]] = [(("rules", "rows_range"), rules.rows_range)]
-    ranges += [
-        (("conditions", i, "rows_range"), c.rows_range) for i, c in enumerate(plan.conditions)
-    ]
-    for where, (low, high) in ranges:
-        if not (0 <= low <= high or (low > 0 and high == 0)):
-            expected = "to be the least and the most rows of a step (a most of 0 = any)"
-            yield Fault(where, expected, f"[{low}, {high}]", "Swap them?")
 
 
 def _runtime(place: Place, runtime: RuntimePlan) -> Iterator[Fault]:
@@ -131,11 +99,8 @@ def _runtime(place: Place, runtime: RuntimePlan) -> Iterator[Fault]:
     if readers and sum(name in readers for name in given) != 1:
         expected = f"to have one of {', '.join(readers)} (kind {runtime.kind})"
         yield Fault(place, expected, ", ".join(given) or "none", f"Give `{readers[0]}`.")
-    if runtime.url and not runtime.url.startswith(("http://", "https://")):
-        remedy = "Write it as http://HOST:PORT."
-        yield Fault((*place, "url"), "to be an address", f"{runtime.url!r:.70}", remedy)
     if runtime.kind == "openai" and runtime.flags:
-        found = " ".join(runtime.flags)
+        found = shown(" ".join(runtime.flags))
         remedy = "Leave them out; the server runs already."
         yield Fault((*place, "flags"), "only for programs that the lab starts", found, remedy)
 
@@ -144,7 +109,7 @@ def _pairing(place: Place, draft: Artifact) -> Iterator[Fault]:
     for part, source in draft.pairing.items():
         if part not in PAIRING_PARTS:
             expected = f"to have the keys {', '.join(PAIRING_PARTS)}"
-            yield Fault(place, expected, f"`{part}`", did_you_mean(part, PAIRING_PARTS))
+            yield Fault(place, expected, f"`{shown(part)}`", did_you_mean(part, PAIRING_PARTS))
         elif not source.strip():
             yield Fault((*place, part), "to name its source", "nothing", "Give a page or a paper.")
 
@@ -156,7 +121,7 @@ def _workloads(plan: Plan) -> Iterator[Fault]:
         if name not in TASKS:
             remedy = did_you_mean(name, TASKS)
             expected = f"to be one of {', '.join(TASKS)}"
-            yield Fault(("strata", index), expected, f"`{name}`", remedy)
+            yield Fault(("strata", index), expected, f"`{shown(name)}`", remedy)
     if not plan.strata and not plan.imports:
         yield Fault(("strata",), "to name a workload", "none", "See workloads/README.md.")
 
@@ -171,31 +136,13 @@ def _arrivals(plan: Plan) -> Iterator[Fault]:
         expected = "to be a file for recorded arrivals, and empty for others"
         found = f"{arrivals.file!r:.60} with kind {arrivals.kind}"
         yield Fault(("arrivals", "file"), expected, found, "Correct one of them.")
-    for name, share in arrivals.mix.items():
+    for name in arrivals.mix:
         if name not in plan.strata and not plan.imports:
             remedy = did_you_mean(name, plan.strata)
-            yield Fault(("arrivals", "mix", name), "to be one of `strata`", f"`{name}`", remedy)
-        if not 0 <= share < float("inf"):
-            place = ("arrivals", "mix", name)
-            yield Fault(place, "to be a share of at least 0", f"{share}", "Correct it.")
+            found = f"`{shown(name)}`"
+            yield Fault(("arrivals", "mix", name), "to be one of `strata`", found, remedy)
     if arrivals.mix and sum(arrivals.mix.values()) <= 0:
         yield Fault(("arrivals", "mix"), "to give someone a share", "only zeros", "Correct it.")
-
-
-def _sampler(plan: Plan) -> Iterator[Fault]:
-    sampler = dict(plan.sampling.sampler)
-    place = ("sampling", "sampler")
-    if not sampler:
-        return
-    try:
-        options = from_mapping(SamplingOptions, sampler)
-    except OptionError as problem:
-        expected = f"to be options of sampling, {problem.expected}"
-        yield Fault(place, expected, problem.found, problem.remedy)
-        return
-    if options.temperature <= 0:
-        remedy = "Give the temperature of your real sampler; temperature 0 is the first stage."
-        yield Fault(place, "to have a temperature above 0", f"{options.temperature}", remedy)
 
 
 def _pages(plan: Plan) -> Iterator[Fault]:
@@ -204,7 +151,7 @@ def _pages(plan: Plan) -> Iterator[Fault]:
         for key in page:
             if key not in _PAGE_KEYS:
                 expected = f"to have the keys {', '.join(_PAGE_KEYS)}"
-                yield Fault(place, expected, f"`{key}`", did_you_mean(key, _PAGE_KEYS))
+                yield Fault(place, expected, f"`{shown(key)}`", did_you_mean(key, _PAGE_KEYS))
         if not page.get("url") or not _zoned(page.get("at", "")):
             expected = "to have a `url` and the date-time with zone of reading it in `at`"
             remedy = 'For example at = "2026-11-30T12:00:00+00:00"; a `commit` where there is one.'

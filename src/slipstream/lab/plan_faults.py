@@ -5,8 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 from slipstream.lab.plan_lines import Place
+
+_COMPARED: Final = 128
 
 
 @dataclass(frozen=True)
@@ -26,5 +29,5 @@ class Fault:
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
     """The nearest of the known names, as a remedy."""
-    near = difflib.get_close_matches(name, list(known), 1, 0.0)
+    near = difflib.get_close_matches(name[:_COMPARED], list(known), 1, 0.0)
     return f"Did you mean `{near[0]}`?" if near else "There is none."

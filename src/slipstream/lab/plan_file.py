@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
@@ -19,8 +19,10 @@ from slipstream.errors import OptionError
 from slipstream.lab.plan import Plan
 from slipstream.lab.plan_checks import faults
 from slipstream.lab.plan_lines import KeyLines, Place, dotted
+from slipstream.paths import read_file, shown
 
 MOST_PLAN_BYTES: Final = 1 << 20
+MOST_TEXT: Final = 4096
 _SHOWN: Final = 60
 _WORDS: Final = {
     str: "text",
@@ -35,21 +37,15 @@ def read_plan(path: Path) -> Plan:
     """A plan that was read and checked.
 
     Raises:
-        OptionError: the file is absent, too long or no TOML; a key is unknown (the nearest is
-            named), missing or of another type; values contradict each other.
+        OptionError: the file is absent, no regular one, too long or no TOML; a key is unknown (the
+            nearest is named), missing or of another type; values contradict each other.
     """
+    content = read_file(path, "a plan", MOST_PLAN_BYTES, OptionError)
     try:
-        with path.open("rb") as stream:
-            content = stream.read(MOST_PLAN_BYTES + 1)
         text = content.decode()
-    except OSError as problem:
-        found = f"`{path}`: {problem.strerror or type(problem).__name__}"
-        raise OptionError("a plan that can be read", found, _REMEDY) from None
     except UnicodeDecodeError:
-        raise OptionError("a plan in UTF-8", f"other bytes in `{path}`", "Save it so.") from None
-    if len(content) > MOST_PLAN_BYTES:
-        found = f"more in `{path}`"
-        raise OptionError(f"a plan of at most {MOST_PLAN_BYTES} bytes", found, _REMEDY)
+        found = f"other bytes in `{shown(str(path))}`"
+        raise OptionError("a plan in UTF-8", found, "Save it so.") from None
     return parse_plan(text)
 
 
@@ -57,8 +53,9 @@ def parse_plan(text: str) -> Plan:
     """As ``read_plan``, of the text of a file."""
     try:
         table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as problem:
-        raise OptionError("a plan in TOML", f"{problem}", "Correct it; see toml.io.") from None
+    except (ValueError, RecursionError) as problem:  # also of a number of too many digits
+        remedy = "Correct it; see toml.io."
+        raise OptionError("a plan in TOML", shown(f"{problem}", 400), remedy) from None
     lines = KeyLines(text)
     plan: Plan = _Reader(lines).value(Plan, _plain(table), ())
     for fault in faults(plan):
@@ -78,9 +75,13 @@ class _Reader:
         inner, base = get_args(kind), get_origin(kind)
         if base is tuple and len(inner) == 2 and inner[1] is Ellipsis:
             items = self._require(value, list, "a list", place)
+            self._bound(items, "entries", place)
             return tuple(self.value(inner[0], item, (*place, i)) for i, item in enumerate(items))
         if base is not None and base is not Literal and issubclass(base, Mapping):
             table = self._require(value, dict, "a table", place)
+            self._bound(table, "keys", place)
+            for key in table:
+                self._bound(key, "characters", (*place, key))
             return {key: self.value(inner[1], item, (*place, key)) for key, item in table.items()}
         return self._leaf(kind, value, place)
 
@@ -97,6 +98,8 @@ class _Reader:
         return kind(**made)
 
     def _leaf(self, kind: Any, value: Any, place: Place) -> Any:
+        if kind is str and isinstance(value, str):
+            self._bound(value, "characters", place)
         try:
             return msgspec.convert(value, kind)
         except (msgspec.ValidationError, OverflowError):
@@ -107,16 +110,26 @@ class _Reader:
             raise self._wrong(words, value, place)
         return value
 
+    def _bound(self, value: Sized, what: str, place: Place) -> None:
+        """Everything of a plan is shown somewhere: in errors, a manifest, a report."""
+        if len(value) > MOST_TEXT:
+            raise OptionError(
+                f"{self._lines.shown(place)} to have at most {MOST_TEXT} {what}",
+                f"{len(value):,}",
+                "Shorten it.",
+            )
+
     def _wrong(
         self, words: str, value: Any, place: Place, choices: Iterable[str] = ()
     ) -> OptionError:
-        near = difflib.get_close_matches(value, list(choices), 1) if isinstance(value, str) else []
+        text = value[:_SHOWN] if isinstance(value, str) else ""
+        near = difflib.get_close_matches(text, list(choices), 1)
         remedy = f"Did you mean `{near[0]}`?" if near else _REMEDY
         where = self._lines.shown(place) if place else "the plan"
         return OptionError(f"{where} to be {words}", f"{value!r:.{_SHOWN}}", remedy)
 
     def _unknown(self, key: str, known: Iterable[str], place: Place) -> OptionError:
-        near = difflib.get_close_matches(key, list(known), 1, 0.0)[0]
+        near = difflib.get_close_matches(key[:_SHOWN], list(known), 1, 0.0)[0]
         return OptionError(
             f"a key of {_table_name(place)}",
             f"{self._lines.shown((*place, key))}",

@@ -10,6 +10,8 @@ import re
 from collections import Counter
 from typing import Final
 
+from slipstream.paths import shown
+
 Place = tuple[str | int, ...]
 """Keys and indices from the top: ``("conditions", 2, "parameters", "n_max")``."""
 
@@ -102,7 +104,7 @@ def dotted(place: Place) -> str:
     """``conditions[2].parameters.n_max``."""
     text = ""
     for part in place:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+        text += f"[{part}]" if isinstance(part, int) else f".{shown(part)}"
     return text.removeprefix(".")
 
 

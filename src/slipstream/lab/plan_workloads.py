@@ -17,13 +17,14 @@ from slipstream.errors import RequestError
 from slipstream.lab.importers import Imported, read_prompts
 from slipstream.lab.judgements import require_judgeable
 from slipstream.lab.plan import Plan
+from slipstream.lab.plan_ranges import MOST_PROMPTS
 from slipstream.lab.strata import Strata, read_judgements, read_strata
 from slipstream.measure.workload import STRATA, TASKS, WorkloadPrompt, read_task
+from slipstream.paths import path_of
 
 _IN_CHECKOUT: Final = Path(__file__).resolve().parents[3] / "workloads"
 _IN_PACKAGE: Final = Path(__file__).resolve().parents[1] / "workloads"
 _WARM_UP: Final = "warm_up"
-_MOST_PROMPTS: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -69,15 +70,16 @@ def workloads_of(plan: Plan) -> tuple[Workload, ...]:
     """The workloads of a plan, each with the prompts that it measures and those that warm it up.
 
     Raises:
+        OptionError: a path of the plan is none.
         RequestError: a file is missing or malformed, a prompt cannot be judged, a warm-up is also
             measured, an id occurs twice, or an id of ``typical`` is of no prompt.
     """
     shipped = shipped_workloads()
-    folder = Path(plan.workloads).expanduser() if plan.workloads else shipped
+    folder = path_of(plan.workloads, "`workloads`") if plan.workloads else shipped
     strata = read_strata(folder if (folder / "strata.json").is_file() else shipped)
     found = [_own(plan, name, folder, strata) for name in dict.fromkeys(plan.strata)]
     for path, form in plan.imports.items():
-        imported = read_prompts(Path(path).expanduser(), form, _most(plan), plan.typical)
+        imported = read_prompts(path_of(path, "`imports`"), form, _most(plan), plan.typical)
         found += _imported(plan, imported, strata)
     if not found:
         raise RequestError("a stratum or an import in the plan", "neither", "Name one.")
@@ -87,9 +89,9 @@ def workloads_of(plan: Plan) -> tuple[Workload, ...]:
 
 
 def _most(plan: Plan) -> int:
-    if not 1 <= plan.prompts <= _MOST_PROMPTS:
+    if not 1 <= plan.prompts <= MOST_PROMPTS:
         remedy = "Correct `prompts` in the plan."
-        raise RequestError(f"from 1 to {_MOST_PROMPTS} prompts", str(plan.prompts), remedy)
+        raise RequestError(f"from 1 to {MOST_PROMPTS} prompts", str(plan.prompts), remedy)
     return plan.prompts
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from slipstream.errors import RequestError
 from slipstream.measure.workload import STRATA, WorkloadPrompt
+from slipstream.paths import read_file
 
 VERSION: Final = 3
 _MOST_BYTES: Final = 4 << 20
@@ -83,9 +84,8 @@ def read_judgements(folder: Path) -> Judgements:
 
 def _read(path: Path, kind: type[_FileT]) -> _FileT:
     expected = f"{path.name} of version {VERSION}, as workloads/README.md describes it"
-    if not path.is_file() or path.stat().st_size > _MOST_BYTES:
-        raise RequestError(expected, f"none at {path}, or one over 4 MiB", "Check the folder.")
+    content = read_file(path, expected, _MOST_BYTES)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(content, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as problem:
         raise RequestError(expected, f"{path}: {problem}", "Correct the file.") from None

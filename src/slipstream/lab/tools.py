@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from slipstream.errors import SlipstreamError
+from slipstream.lab.address import address_of
 from slipstream.lab.asking import Judge, Send
 from slipstream.lab.manifest import UNKNOWN, Manifest
 from slipstream.lab.plan import RuntimePlan
@@ -63,8 +63,8 @@ class Tools:
 
 def is_here(plan: RuntimePlan) -> bool:
     """Whether a runtime works on this machine, so that its probe tells something."""
-    host = urlsplit(plan.url if "://" in plan.url else f"http://{plan.url}").hostname or ""
-    return plan.kind != "openai" or host == "localhost" or host == "::1" or host.startswith("127.")
+    host = address_of(plan.url).host if plan.kind == "openai" else "localhost"
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def boundary_of(

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from slipstream.errors import InputError, RequestError
+from slipstream.paths import read_file
 
 STRATA = ("repetitive", "chat", "reasoning", "long_input", "structured", "prose")
 TASKS: Mapping[str, str] = MappingProxyType(
@@ -101,11 +102,7 @@ def read_task(path: Path) -> list[WorkloadPrompt]:
         RequestError: the file is missing or empty, a line is malformed, a hash does not match, or
             an id occurs twice.
     """
-    if not path.exists():
-        raise RequestError(f"a workload file `{path}`", "no such file", "Check the folder.")
-    if not path.is_file() or path.stat().st_size > _MAX_FILE_BYTES:
-        raise RequestError("a workload file of at most 64 MiB", str(path), "Name a .jsonl file.")
-    lines = path.read_bytes().splitlines()
+    lines = read_file(path, "a workload file", _MAX_FILE_BYTES).splitlines()
     prompts = [_parse(path, n, line) for n, line in enumerate(lines, 1) if line.strip()]
     if not prompts:
         raise RequestError(f"a prompt in {path.name}", "an empty file", "Name another folder.")

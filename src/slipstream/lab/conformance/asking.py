@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from slipstream.lab.address import address_of
 from slipstream.lab.conformance.outcomes import ContractError, RefusedError, Request
 from slipstream.lab.conformance.replies import Reply, reply_of
-from slipstream.lab.exchange import RawReply, address_of, exchange, request_bytes, waited
+from slipstream.lab.exchange import RawReply, exchange, request_bytes, waited
 from slipstream.lab.metrics_text import metrics_of
 from slipstream.lab.runtimes.base import Endpoint
 from slipstream.lab.runtimes.observing import text_at

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from slipstream.errors import OptionError, PeerRuntimeError
 from slipstream.lab import told
+from slipstream.lab.address import address_of
 from slipstream.lab.client import Answer, Prompt, ask_now
-from slipstream.lab.exchange import address_of
 from slipstream.lab.manifest import UNKNOWN, Manifest, MethodIdentity, RuntimeIdentity
 from slipstream.lab.metrics_text import metrics_of
 from slipstream.lab.plan import ConditionPlan, Plan, RuntimePlan

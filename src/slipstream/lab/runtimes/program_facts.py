@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import re
+import selectors
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +18,11 @@ from typing import Final
 
 from slipstream.errors import PeerRuntimeError
 from slipstream.lab.manifest import UNKNOWN
+from slipstream.paths import path_of, reason, shown
 
 ANSWER_S: Final = 120.0
 MOST_BYTES: Final = 4 << 20
+_PIECE: Final = 1 << 16
 _FINE: Final = (0, 1)  # ik_llama.cpp's programs end with 1 after their help
 _COMMIT: Final = re.compile(r"(?:commit |\()([0-9a-f]{7,40})\)")
 _BUILD: Final = re.compile(r"b\d+-([0-9a-f]{7,40})")
@@ -38,27 +45,62 @@ def said(command: Sequence[str], environment: Mapping[str, str] | None = None) -
 
     Raises:
         PeerRuntimeError: it cannot be run, fails (a help text or a version may come with exit code
-            1), or takes longer than two minutes.
+            1), prints over 4 MiB, or takes longer than two minutes.
     """
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             list(command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=ANSWER_S,
-            check=False,
+            start_new_session=True,  # ended with all that it started
             env=None if environment is None else dict(environment),
         )
     except OSError as problem:
-        raise _mute(command, f"{command[0]}: {problem.strerror or 'unreadable'}") from None
-    except subprocess.TimeoutExpired:
-        raise _mute(command, f"no end within {ANSWER_S:g} s") from None
-    text = done.stdout[:MOST_BYTES].decode("utf-8", "replace")
-    if done.returncode not in _FINE or not text.strip():
+        raise _mute(command, f"`{shown(command[0])}`: {reason(problem)}") from None
+    try:
+        text = _printed(command, process).decode("utf-8", "replace")
+    finally:
+        _end(process)
+    if process.returncode not in _FINE or not text.strip():
         last = " ".join(text.split())[-300:]
-        raise _mute(command, f"exit code {done.returncode}: {last}")
+        raise _mute(command, f"exit code {process.returncode}: {last}")
     return text
+
+
+def _printed(command: Sequence[str], process: subprocess.Popen[bytes]) -> bytes:
+    """What comes until its end, however fast it comes, in bounded memory and time."""
+    assert process.stdout is not None
+    limit_s, pipe, found = time.monotonic() + ANSWER_S, process.stdout.fileno(), bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while (left_s := limit_s - time.monotonic()) > 0:
+            if not selector.select(left_s):
+                continue
+            piece = os.read(pipe, _PIECE)
+            found += piece
+            if len(found) > MOST_BYTES:
+                told = f"it printed over {MOST_BYTES >> 20} MiB and was killed"
+                raise _mute(command, told)
+            if not piece and _has_ended(process, limit_s):
+                return bytes(found)
+            if not piece:
+                break
+    raise _mute(command, f"no end within {ANSWER_S:g} s; it was killed")
+
+
+def _has_ended(process: subprocess.Popen[bytes], limit_s: float) -> bool:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(max(0.0, limit_s - time.monotonic()))
+    return process.returncode is not None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.stdout is not None:
+        process.stdout.close()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _mute(command: Sequence[str], found: str) -> PeerRuntimeError:
@@ -119,4 +161,5 @@ def same_commit(one: str, other: str) -> bool:
 
 def found_program(name: str) -> str:
     """Path of a program: as named, in the user's home, or on the search path."""
-    return shutil.which(str(Path(name).expanduser())) or name
+    path = str(path_of(name, "a program of the plan"))
+    return shutil.which(path) or path

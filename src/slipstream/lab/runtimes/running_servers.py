@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from slipstream.catalog import locate
@@ -12,8 +11,9 @@ from slipstream.lab import told
 from slipstream.lab.manifest import UNKNOWN
 from slipstream.lab.metrics_text import flavour, samples
 from slipstream.lab.runtimes import observing
+from slipstream.paths import path_of, read_file
 
-MOST_KEY_BYTES: Final = 4096
+MOST_KEY_BYTES: Final = 64 << 10
 
 
 def file_name(target: str) -> str:
@@ -27,16 +27,18 @@ def file_name(target: str) -> str:
 def key_headers(key_file: str) -> Mapping[str, str]:
     """
     Raises:
-        OptionError: the file cannot be read, or its first line is no key.
+        OptionError: the file cannot be read, is no regular one or over 64 KiB, or its first line
+            is no key.
     """
     if not key_file:
         return {}
+    path = path_of(key_file, "`api_key_file`")
+    content = read_file(path, "the file of `api_key_file`", MOST_KEY_BYTES, OptionError)
     try:
-        with Path(key_file).expanduser().open("rb") as file:
-            key = file.read(MOST_KEY_BYTES).split(b"\n")[0].decode("ascii").strip()
-    except (OSError, UnicodeDecodeError) as problem:
+        key = content.split(b"\n")[0].decode("ascii").strip()
+    except UnicodeDecodeError:
         raise OptionError(
-            "`api_key_file` with a key", type(problem).__name__, "Check it."
+            "a key in the first line of `api_key_file`", "other than ASCII", "Write it there."
         ) from None
     if not key or not key.isprintable():
         raise OptionError("a key in the first line of `api_key_file`", "none", "Write it there.")
