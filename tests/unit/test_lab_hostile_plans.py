@@ -1,4 +1,4 @@
-"""Plans that somebody hostile wrote: each ends in an error of its key, in bounded time and memory."""
+"""Plans of somebody hostile: each ends in an error of its key, in bounded time and memory."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def test_a_folder_of_ones_own(tmp_path: Path) -> None:
     [warm_up, own] = prompts_of(plan)
     assert (own.id, own.judgement, own.shared) == ("chat/ours", "exact", False)
     assert warm_up.id == "warm_up/chat-umbrella"
-    with pytest.raises(RequestError, match="no such file"):
+    with pytest.raises(RequestError, match="No such file"):
         prompts_of(a_plan(workloads=str(tmp_path), strata=("prose",)))
 
 
