@@ -174,5 +174,5 @@ def test_a_workload_file_without_prompts_is_refused(tmp_path: Path, content: byt
     path = tmp_path / "prose.jsonl"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(RequestError, match="no such file" if content is None else "an empty file"):
+    with pytest.raises(RequestError, match="No such file" if content is None else "an empty file"):
         read_task(path)
