@@ -97,7 +97,8 @@ def test_what_may_be_said() -> None:
     assert shown(0.9, 1.02, 3, 3) == NO_DIFFERENCE
     assert shown(0.8, 0.9, 5, 1, p=0.2) == NO_DIFFERENCE
     assert shown(0.8, 0.9, 6, 0, needed=7) == "not measurable: 6 pairs of 7"
-    assert shown(0.8, 0.9, 6, 0, needed=None) == "not measurable: 6 pairs of an unknown number of"
+    assert shown(0.8, 0.9, 1, 0, n=1) == "not measurable: 1 pair of 6"
+    assert shown(0.8, 0.9, 6, 0, needed=None) == "not measurable: 6 pairs of an unknown number"
 
 
 # Rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -175,15 +175,56 @@ def test_without_noise_that_is_known_nothing_passes() -> None:
 
 def test_less_than_the_margin_fails_however_sure_it_is() -> None:
     lines = Story(seconds=lambda _t, name, _p: 1.0 if name == "none" else 1 / 1.02).lines(8)
-    assert gate("time", lines).passed is False
+    made = gate("time", lines)
+    assert made.passed is False
+    assert made.observed.endswith("a gain of 5.0% is excluded")
     assert gate("time", lines, rules=Rules(margin=0.02)).passed is True
 
 
-def test_a_clear_loss_fails_with_few_pairs_too() -> None:
+def noisy_loss(times: Sequence[float]) -> Story:
+    """A condition whose pairs of blocks take so many times as long as ``none``."""
+
+    def seconds(turn: int, name: str, _prompt: str) -> float:
+        uneven = (1.0, 1.9, 0.8, 1.7, 0.9)[turn % 5]
+        return uneven if name == "none" else uneven * times[turn]
+
+    return Story(seconds=seconds)
+
+
+def test_under_five_pairs_the_time_gate_says_nothing() -> None:
     slow = Story(seconds=lambda _turn, name, _prompt: 1.0 if name == "none" else 2.0)
-    assert gate("time", slow.lines(3)).passed is False
-    slight = Story(seconds=lambda _turn, name, _prompt: 1.0 if name == "none" else 1.03)
-    assert gate("time", slight.lines(3)).passed is None
+    for pairs in (1, 2, 3, 4):
+        made = gate("time", slow.lines(pairs), rules=Rules(slo_total_s=1.5))
+        assert made.passed is None
+        assert "fewer than 5 pairs say nothing" in made.evidence
+    assert gate("time", slow.lines(5)).passed is False
+
+
+def test_with_fewer_pairs_than_needed_a_loss_needs_interval_and_sign_test() -> None:
+    lost = gate("time", noisy_loss((1.5, 2.5, 1.3, 3.0, 1.7)).lines(5))
+    assert lost.values["pairs_needed"] > 5
+    assert lost.passed is False
+    assert lost.observed.endswith("slower by 5.0% and more")
+    one_won = gate("time", noisy_loss((1.5, 2.5, 1.3, 3.0, 0.9)).lines(5))
+    assert one_won.passed is None
+    # interval below, sign test (6 of 8) not: 1.4 or more in six, a little less than 1 in two
+    times = (1.4, 1.9, 1.4, 1.9, 1.4, 1.9, 0.99, 0.99)
+    assert gate("time", noisy_loss(times).lines(8), rules=Rules(confidence=0.8)).passed is False
+    assert gate("time", noisy_loss(times).lines(8)).passed is None
+    slight = noisy_loss((1.01, 1.02, 1.09, 1.01, 1.1))
+    assert gate("time", slight.lines(5), rules=Rules(margin=0.02)).passed is None
+
+
+def test_few_pairs_have_extremes_and_no_interval() -> None:
+    story = noisy_loss((1.25, 2.0, 1.6, 1.6, 1.6))
+    one = gate("time", story.lines(1))
+    assert one.observed == "speed-up 0.800 (1 pair)"
+    assert one.evidence.startswith("fewer than 5 pairs say nothing; 1 pair, ")
+    four = gate("time", story.lines(4))
+    assert four.observed == "speed-up 0.625 (0.500 to 0.800, 4 pairs)"
+    assert not {"low", "high"} & four.values.keys()
+    assert (four.values["least"], four.values["most"]) == (0.5, 0.8)
+    assert "[" in gate("time", story.lines(5)).observed
 
 
 def test_noise_asks_for_more_pairs() -> None:
@@ -253,7 +294,46 @@ def test_a_tail_that_is_longer_now_and_then_is_not_measurable() -> None:
     assert gate("tail", Story(seconds=seconds).lines(5)).passed is None
 
 
-@pytest.mark.parametrize("fields", [{"error": "broke"}, {"error": "late", "timed_out": True}])
+def test_of_few_blocks_no_tail_is_judged() -> None:
+    prompts = tuple(f"chat/{i}" for i in range(12))
+    story = slow_tail(2.0)
+    story.prompts = prompts
+    assert gate("tail", story.lines(4)).passed is None
+    assert gate("tail", Story(prompts=prompts).lines(4)).passed is None
+    assert gate("tail", story.lines(5)).passed is False
+
+
+def test_a_tail_of_blocks_that_win_and_lose_is_not_failed_by_its_interval_alone() -> None:
+    def seconds(turn: int, name: str, prompt: str) -> float:
+        if prompt != PROMPTS[0]:
+            return 0.1
+        return (2.0, 2.1, 2.2, 2.0, 1.4)[turn] if name == "suffix" else 1.5
+
+    lines = Story(seconds=seconds).lines(5)
+    made = gate("tail", lines)
+    assert made.values["p95_ratio_low"] > 1
+    assert made.passed is None
+
+
+def late(worse: int) -> Story:
+    """The first turns of ``suffix`` have a request each that came to no end in time."""
+    fields = {"error": "late", "timed_out": True}
+    return Story(
+        changed=lambda turn, name, prompt: (
+            fields if name == "suffix" and prompt == PROMPTS[1] and turn < worse else {}
+        )
+    )
+
+
+def test_a_timeout_may_be_the_machines_and_many_are_not() -> None:
+    once = gate("tail", late(1).lines(8))
+    assert once.passed is None
+    assert "more timeouts than with none" in once.evidence
+    assert gate("tail", late(4).lines(8)).passed is None
+    assert gate("tail", late(5).lines(8)).passed is False
+
+
+@pytest.mark.parametrize("fields", [{"error": "broke"}])
 def test_more_failures_fail(fields: dict[str, Any]) -> None:
     def once(turn: int, name: str, prompt: str) -> Mapping[str, Any]:
         return fields if (turn, name, prompt) == (2, "suffix", PROMPTS[1]) else {}
@@ -356,6 +436,16 @@ def test_noise_may_explain_a_rollback_that_took_another_time() -> None:
     made = gate("rollback", [*noisy, *rolled_back(1.25)])
     assert made.passed is None
     assert gate("rollback", [*noisy, *rolled_back(2.5)]).passed is False
+
+
+def test_one_block_of_the_way_back_fails_only_beyond_all_that_none_took() -> None:
+    def once_slow(turn: int, condition: str, _prompt: str) -> float:
+        return 1.3 if turn == 2 and condition == "none" else 1.0 + 0.001 * turn
+
+    uneven = Story(seconds=once_slow)
+    assert gate("rollback", [*uneven.lines(8), *rolled_back(1.35)]).passed is None
+    assert gate("rollback", [*uneven.lines(8), *rolled_back(1.5)]).passed is False
+    assert gate("rollback", [*Story().lines(4), *rolled_back(1.5)]).passed is None
 
 
 def test_a_disturbed_rollback_has_an_output_and_no_time() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -16,8 +17,9 @@ from slipstream.lab.aa import AABlocks, read_aa, resampled
 from slipstream.lab.cells import Cell, Evidence
 from slipstream.lab.noise import pairs_needed, pairs_to_plan, spread
 from slipstream.lab.plan import Rules
+from slipstream.lab.records import RequestRecord
 from slipstream.lab.time_gate import time_gate
-from slipstream.lab.verdict import verdicts
+from slipstream.lab.verdict import Verdict, verdicts
 
 TRIALS = 150
 PLANTED = 0.03
@@ -168,6 +170,60 @@ def test_of_kept_recordings_hardly_one_is_adopted() -> None:
     for path in KEPT:
         for pairs in (5, max(asked_for(path.stem)[1], 20)):
             assert words(path, 0.0, pairs, 60).count("adopt") <= 0.05 * 60, (path.name, pairs)
+
+
+def same_thing(path: Path, draws: Draws, pairs: int, prompts: int) -> Verdict:
+    """The verdict on a condition that is ``none``, of whole resampled blocks and a way back."""
+    sets = [resampled(kept(path).blocks, pairs, draws) for _ in range(prompts // 3)]
+    names = [f"chat/{i}" for i in range(prompts)]
+
+    def taken(turn: int, condition: str, prompt: str) -> float:
+        group, own = divmod(names.index(prompt), 3)
+        block = sets[group][turn][condition == "suffix"]
+        return list(block.total_s.values())[own]
+
+    def around(turn: int, condition: str) -> dict[str, float | None]:
+        return {"probe_s": sets[0][turn][condition == "suffix"].probe_s}
+
+    again = list(kept(path).blocks[draws.integers(len(kept(path).blocks))].total_s.values())
+    back = [
+        msgspec.structs.replace(x, total_s=again[names.index(x.prompt) % 3])
+        if isinstance(x, RequestRecord)
+        else x
+        for x in rolled_back()
+        if not isinstance(x, RequestRecord) or x.prompt in names
+    ]
+    story = Story(seconds=taken, prompts=names, block=around)
+    return verdicts(manifest(rules=Rules()), [*story.lines(pairs), *back])[0]
+
+
+def for_nothing(verdict: Verdict) -> bool:
+    """A rejection for another reason than the true one, that the margin's gain is not there."""
+    failed = [gate for gate in verdict.gates if gate.passed is False]
+    true = [g for g in failed if g.name == "time" and "is excluded" in g.observed]
+    return verdict.word == "reject" and failed != true
+
+
+@kept_alone
+@pytest.mark.parametrize("prompts", [3, 12])
+@pytest.mark.parametrize("pairs", [2, 3, 4, 5, 8, 12])
+def test_the_same_thing_is_rejected_for_nothing_in_five_percent_at_most(
+    pairs: int, prompts: int
+) -> None:
+    """Whole verdicts: every gate has its part of the five percent; under five pairs none has."""
+    for path in KEPT:
+        draws = np.random.default_rng(pairs)
+        made = [same_thing(path, draws, pairs, prompts) for _ in range(100)]
+        assert sum(map(for_nothing, made)) <= 0.05 * len(made), (path.name, pairs)
+        if pairs < 5:
+            assert {v.word for v in made} == {"inconclusive"}
+
+
+@kept_alone
+def test_a_gain_of_the_margin_is_hardly_ever_excluded() -> None:
+    for path in KEPT:
+        for pairs in (5, 8, 20, 40):
+            assert answers(from_file(path), PLANTED, pairs).count(False) <= 0.05 * TRIALS
 
 
 @kept_alone

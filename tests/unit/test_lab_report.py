@@ -172,9 +172,12 @@ def test_every_chart_has_its_figures_in_a_table(analysis: Analysis) -> None:
     text = page(document(analysis))
     assert text.count("<svg ") >= 10
     speed = text.partition('id="speed-up"')[2].partition("</section>")[0]
-    own = next(c for c in analysis.cells if c.speed)
-    assert own.speed is not None
-    assert f"{own.speed.figure.median:.3f} [{own.speed.low:.3f}, {own.speed.high:.3f}]" in speed
+    own = next(c.speed for c in analysis.cells if c.speed)
+    assert own.low is None
+    assert f"{own.figure.median:.3f} ({own.figure.least:.3f} to {own.figure.most:.3f}, " in speed
+    assert f"{own.figure.n} pairs)" in speed
+    assert " hollow" in speed
+    assert "of fewer than 5 pairs" in speed
     assert "<title>ngram-simple: " in speed
 
 

@@ -84,11 +84,11 @@ def _names(verdict: Verdict, verdicts: Iterable[Verdict]) -> list[str]:
 
 
 def _speed(verdict: Verdict) -> str:
+    from slipstream.lab.pair_words import values_text
+
     gate = verdict.gate("time")
     values = {} if gate is None else gate.values
-    if not {"ratio", "low", "high"} <= values.keys():
-        return "not measurable"
-    return f"{values['ratio']:.3f} [{values['low']:.3f}, {values['high']:.3f}]"
+    return values_text(values) if "ratio" in values else "not measurable"
 
 
 def _signs(gates: Iterable[GateResult]) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 from slipstream.lab.analysis_data import Cell
 from slipstream.lab.cells import GREEDY
 from slipstream.lab.definitions import NOT_MEASURABLE
+from slipstream.lab.pair_words import ratio_text
 from slipstream.lab.verdict import Verdict
 
 _MIB: Final = 1 << 20
@@ -75,8 +76,7 @@ def _gain(figures: Beside) -> str:
     what = "throughput" if cell.speed_of == "throughput" else "speed-up"
     if cell.speed is None:
         return f"{what} {NOT_MEASURABLE}"
-    made = cell.speed
-    return f"{what} {made.figure.median:.2f} [{made.low:.2f}, {made.high:.2f}]"
+    return f"{what} {ratio_text(cell.speed, 2)}"
 
 
 def _fired(figures: Beside) -> str:

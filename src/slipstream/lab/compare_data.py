@@ -86,7 +86,8 @@ class TimeRatio(msgspec.Struct, frozen=True, kw_only=True):
     """Time of B / time of A over pairs of blocks with equal outputs; below 1 = B takes less.
 
     Attributes:
-        figure: of the ratios of the pairs; ``low`` and ``high`` its bootstrap interval.
+        figure: of the ratios of the pairs; ``low`` and ``high`` its bootstrap interval,
+            None of fewer than five pairs.
         shorter, longer: pairs in which B took less, and more.
         p: of the two-sided sign test.
         needed: pairs that the plan's margin needs at the run's own noise; None = unknown.
@@ -94,8 +95,8 @@ class TimeRatio(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     figure: Figure
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     confidence: float
     shorter: int
     longer: int

@@ -148,8 +148,7 @@ def _chart(series: Sequence[Series]) -> str:
 def _dot(s: Series) -> Dot | None:
     if s.time is None:
         return None
-    value, alone = s.time.figure.median, s.time.figure.n < 2
-    low, high = (None, None) if alone else (s.time.low, s.time.high)
+    value, low, high = s.time.figure.median, s.time.low, s.time.high
     text = f"{label(s)}: {value:.3f}, {s.time.statement}"
     return Dot(_ROLES.index(s.role), value, low, high, text)
 

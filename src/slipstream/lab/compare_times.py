@@ -19,6 +19,7 @@ from slipstream.lab.cells import (
 from slipstream.lab.compare_data import TimeRatio
 from slipstream.lab.definitions import paired_ratio, ratio, sign_test, throughput_tok_s, total_s
 from slipstream.lab.noise import pairs_needed
+from slipstream.lab.pair_words import counted_pairs
 from slipstream.lab.plan import ComparisonRule
 from slipstream.lab.records import RequestRecord
 from slipstream.lab.schedule import Block as Planned
@@ -129,8 +130,9 @@ def statement(made: TimeRatio, margin: float) -> str:
 
     A difference that surely lies within the margin is none, however sure its sign.
     """
-    if made.needed is None or made.figure.n < made.needed:
-        return f"{FEW}: {made.figure.n} pairs of {made.needed or 'an unknown number of'}"
+    few = made.needed is None or made.figure.n < made.needed
+    if few or made.low is None or made.high is None:
+        return f"{FEW}: {counted_pairs(made.figure.n)} of {made.needed or 'an unknown number'}"
     if 1 / (1 + margin) < made.low and made.high < 1 + margin:
         return f"{SAME} of {margin:.0%}"
     sure = made.p <= 1 - made.confidence

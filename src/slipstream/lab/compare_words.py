@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from slipstream.lab import pair_words
 from slipstream.lab.compare_boundary import outputs_text
 from slipstream.lab.compare_data import ComparisonResult, Contrast, Ended, Rows, Series, TimeRatio
 from slipstream.lab.compare_times import LESS, MORE
 from slipstream.lab.definitions import NOT_MEASURABLE
 from slipstream.lab.manifest import UNKNOWN, RuntimeIdentity
+from slipstream.lab.pair_words import counted_pairs
 
 ENDED: Final[Mapping[Ended, str]] = MappingProxyType(
     {
@@ -82,9 +84,9 @@ def rows_text(rows: Rows) -> str:
 
 
 def ratio_text(made: TimeRatio) -> str:
-    """Median, interval and pairs."""
-    pairs = "1 pair" if made.figure.n == 1 else f"{made.figure.n} pairs"
-    return f"{made.figure.median:.3f} [{made.low:.3f}, {made.high:.3f}], {pairs}"
+    """Median, interval and pairs; of few pairs their extremes."""
+    text = pair_words.ratio_text(made)
+    return text if made.low is None else f"{text}, {counted_pairs(made.figure.n)}"
 
 
 def contrast_text(made: Contrast) -> str:
@@ -110,8 +112,8 @@ def series_notes(s: Series) -> Iterator[str]:
     if s.time is not None:
         needed = "an unknown number of" if s.time.needed is None else str(s.time.needed)
         yield (
-            f"B shorter in {s.time.shorter}, longer in {s.time.longer} pairs, p {s.time.p:.3g}; "
-            f"{needed} pairs needed"
+            f"B shorter in {s.time.shorter}, longer in {counted_pairs(s.time.longer)}, "
+            f"p {s.time.p:.3g}; {needed} pairs needed"
         )
     yield from s.outputs.parted
     yield from s.outputs.unrepeatable

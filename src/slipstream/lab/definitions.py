@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from slipstream.lab.noise import FEWEST_PAIRS
 from slipstream.lab.records import Counts, RequestRecord
 
 NOT_MEASURABLE: Final = "not measurable"
@@ -37,14 +38,15 @@ class PairedRatio(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         figure: of the ratios of the pairs.
-        low, high: percentile bootstrap interval of their median (Efron 1979), over pairs of blocks.
+        low, high: percentile bootstrap interval of their median (Efron 1979), over pairs of blocks;
+            None of fewer than five pairs, whose interval would be but their extremes.
         faster, slower: pairs above and below 1.
         p: of the one-sided sign test of "the condition is not faster".
     """
 
     figure: Figure
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     confidence: float
     faster: int
     slower: int
@@ -248,7 +250,8 @@ def paired_ratio(ratios: Sequence[float], confidence: float) -> PairedRatio | No
     made = figure(ratios)
     if made is None:
         return None
-    low, high = bootstrap_median(ratios, confidence)
+    enough = len(ratios) >= FEWEST_PAIRS
+    low, high = bootstrap_median(ratios, confidence) if enough else (None, None)
     faster, slower = sum(r > 1 for r in ratios), sum(r < 1 for r in ratios)
     p = sign_test(faster, slower)
     return PairedRatio(

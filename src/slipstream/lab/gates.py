@@ -14,6 +14,7 @@ from typing import Final
 from slipstream.lab.cells import GREEDY, MIX, NONE, ROLLBACK, Cell, Evidence, output_of
 from slipstream.lab.definitions import (
     NOT_MEASURABLE,
+    Figure,
     figure,
     memory_added_bytes,
     ratio,
@@ -21,7 +22,7 @@ from slipstream.lab.definitions import (
 )
 from slipstream.lab.gate_result import GateResult, combined
 from slipstream.lab.manifest import UNKNOWN, ArtifactIdentity, Manifest
-from slipstream.lab.noise import Spread
+from slipstream.lab.noise import FEWEST_PAIRS, Spread
 from slipstream.lab.output_gate import output_gate
 from slipstream.lab.plan import SAME
 from slipstream.lab.records import Line, RequestRecord
@@ -180,14 +181,18 @@ def _same_output(
 def _time(
     evidence: Evidence, cell: Cell, before: list[RequestRecord], again: list[RequestRecord]
 ) -> GateResult:
-    """Beyond the drift limit it fails only where the noise of two blocks does not explain it."""
+    """Beyond the drift limit it fails only where the noise of blocks does not explain it.
+
+    One block is not many: it must also lie beyond all that ``none`` took before, by that limit.
+    """
     limit = evidence.manifest.plan.rules.drift_limit
     old, new = (_medians(records) for records in (before, again))
     both = old.keys() & new.keys()
     change = ratio(sum(new[p] for p in both), sum(old[p] for p in both))
     noise = spread_of(evidence, cell)
     passed = None if change is None else abs(change - 1) <= limit
-    if change is not None and not passed and (noise is None or _within(change, noise)):
+    explained = noise is None or (change is not None and _within(change, noise))
+    if change is not None and not passed and (explained or not _beyond(before, again, limit)):
         passed = None
     return GateResult(
         name="rollback",
@@ -203,10 +208,25 @@ def _within(change: float, noise: Spread) -> bool:
     return abs(math.log(change)) <= _SIGMAS * noise.sigma
 
 
+def _beyond(before: list[RequestRecord], again: list[RequestRecord], limit: float) -> bool:
+    """Whether every prompt's times before, five at least, leave the new ones no place."""
+    old, new = _figures(before), _figures(again)
+    both = old.keys() & new.keys()
+    if any(old[p].n < FEWEST_PAIRS for p in both):
+        return False
+    now = sum(new[p].median for p in both)
+    least, most = (sum(getattr(old[p], end) for p in both) for end in ("least", "most"))
+    return not least * (1 - limit) <= now <= most * (1 + limit)
+
+
 def _medians(records: list[RequestRecord]) -> Mapping[str, float]:
     """Prompt -> median of its total times."""
+    return {prompt: found.median for prompt, found in _figures(records).items()}
+
+
+def _figures(records: list[RequestRecord]) -> Mapping[str, Figure]:
     made = {p: figure(total_s(r) for r in records if r.prompt == p) for p in _prompts(records)}
-    return {prompt: found.median for prompt, found in made.items() if found is not None}
+    return {prompt: found for prompt, found in made.items() if found is not None}
 
 
 def _prompts(records: Iterable[RequestRecord]) -> list[str]:

@@ -17,6 +17,7 @@ import msgspec
 
 from slipstream.lab.cells import MIX
 from slipstream.lab.manifest import Manifest, MethodIdentity
+from slipstream.lab.pair_words import counted_pairs
 from slipstream.lab.verdict import Verdict
 from slipstream.option_fields import describe
 from slipstream.speculation_options import SpeculationOptions
@@ -186,7 +187,8 @@ def _others(
 def _section(entry: Entry) -> str:
     verdict = entry.verdict
     time = verdict.gate("time")
-    gain = "" if time is None else f": {time.observed}, {int(time.values.get('pairs', 0))} pairs"
+    pairs = 0 if time is None else int(time.values.get("pairs", 0))
+    gain = "" if time is None else f": {time.observed}, {counted_pairs(pairs)}"
     rows = [f"{key} = {_value(value)}" for key, value in entry.rule.items()]
     head = f"# {_line(f'{verdict.condition} at {verdict.slots} slot(s){gain}')}"
     return "\n".join([head, f"[workload.{_key(verdict.stratum)}]", *rows, ""])

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from slipstream.lab.analysis_data import Analysis, Divergence
 from slipstream.lab.manifest import UNKNOWN, ArtifactIdentity, Pairing
+from slipstream.lab.pair_words import ratio_text
 from slipstream.lab.published import NOT_COMPARABLE, Claim
 from slipstream.lab.report_document import (
     Cells,
@@ -269,7 +270,7 @@ def _ours(analysis: Analysis, method: str) -> str:
     plain_ones = [m for m in analysis.methods if m.method == method and m.stage != _SWEEP]
     names = {(m.runtime, m.condition) for m in plain_ones}
     own = [
-        f"{place(c)} {c.speed.figure.median:.2f}"
+        f"{place(c)} {ratio_text(c.speed, 2)}"
         for c in analysis.cells
         if c.speed and c.slots == 1 and names & {(c.runtime, c.condition), ("", c.condition)}
     ]

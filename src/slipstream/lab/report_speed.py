@@ -8,6 +8,7 @@ from typing import Final
 from slipstream.lab.analysis_data import Analysis, Cell
 from slipstream.lab.analysis_figures import DECODE, FIRST
 from slipstream.lab.cells import NONE
+from slipstream.lab.noise import FEWEST_PAIRS
 from slipstream.lab.report_document import (
     Cells,
     Charts,
@@ -56,7 +57,8 @@ def speed_up(analysis: Analysis) -> Section | None:
     confidence = f"{analysis.rules.confidence:.0%}"
     caption = (
         f"Median over pairs of blocks, `none` / condition; the bar is its {confidence} bootstrap "
-        "interval over pairs. Above 1 is faster. Totals are compared only where outputs are equal."
+        f"interval over pairs; a hollow dot has none, being of fewer than {FEWEST_PAIRS} pairs. "
+        "Above 1 is faster. Totals are compared only where outputs are equal."
     )
     pictures = [
         (name, _speed_chart(analysis, [c for c in cells if place(c) == name]))

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 from slipstream.lab.analysis_data import Analysis, Cell, Workload
 from slipstream.lab.cells import SAMPLER
 from slipstream.lab.definitions import NOT_MEASURABLE, Figure, PairedRatio
+from slipstream.lab.pair_words import ratio_text
 from slipstream.lab.report_document import Entry, Tone, Word
 
 FIGURE: Final = "median (quartiles; extremes; n)"
@@ -51,9 +52,10 @@ def mebibytes(given: int | None, *, sign: bool = False) -> Entry:
 
 
 def interval(made: PairedRatio | None) -> Entry:
+    """The median with its interval; of few pairs with their extremes and number."""
     if made is None:
         return _UNMEASURED
-    return f"{made.figure.median:.3f} [{made.low:.3f}, {made.high:.3f}]"
+    return ratio_text(made)
 
 
 def counted(given: int | None) -> Entry:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
+
+import msgspec
 
 from slipstream.lab.cells import NONE, Cell, Evidence, block_ratios, block_times
 from slipstream.lab.definitions import (
@@ -12,12 +14,15 @@ from slipstream.lab.definitions import (
     decode_rate,
     figure,
     paired_ratio,
+    sign_test,
     throughput_tok_s,
     total_s,
     ttft_s,
 )
 from slipstream.lab.gate_result import GateResult, combined
-from slipstream.lab.noise import POWER, Spread, pairs_needed, scatter, spread
+from slipstream.lab.noise import FEWEST_PAIRS, POWER, Spread, pairs_needed, scatter, spread
+from slipstream.lab.pair_words import counted_pairs, ratio_text
+from slipstream.lab.plan import Rules
 from slipstream.lab.records import RequestRecord
 
 _NAME: Final = "time"
@@ -66,30 +71,53 @@ def needed(evidence: Evidence, cell: Cell) -> int | None:
     return pairs_needed(noise.sigma, rules.margin, rules.confidence)
 
 
-def decided(made: PairedRatio, wanted: int | None, margin: float) -> bool | None:
-    """Whether a gain is shown.
+def decided(
+    ratios: Sequence[float], made: PairedRatio, wanted: int | None, rules: Rules
+) -> tuple[bool | None, str]:
+    """Whether a gain is shown, and where it is not, why.
 
-    With enough pairs: passed where the interval lies above 1, its end reaches the margin and the
-    sign test agrees; failed where it ends below the margin: whatever there is, it is not worth it.
-    With fewer: failed where it is slower by more than the margin without doubt; never passed.
+    Of fewer than five pairs nothing is said: their interval is but their extremes. With enough
+    pairs: passed where the interval lies above 1, its end reaches the margin and the sign test
+    agrees; failed where interval and sign test exclude the margin: whatever there is, it is not
+    worth it. With fewer: failed where both say that it is slower by the margin; never passed.
+
+    Args:
+        ratios: of the pairs of blocks; ``made`` = their median and interval.
+        wanted: pairs that the margin needs; None = unknown.
     """
-    enough = wanted is not None and made.figure.n >= wanted
-    if not enough:
-        return False if made.figure.n > 1 and made.high < 1 / (1 + margin) else None
-    if made.high < 1 + margin:
-        return False
-    return True if made.low > 1 and made.p <= 1 - made.confidence else None
+    if made.low is None or made.high is None:
+        return None, f"fewer than {FEWEST_PAIRS} pairs say nothing"
+    if wanted is None or len(ratios) < wanted:
+        slower = _below(ratios, made.high, 1 / (1 + rules.margin), rules.confidence)
+        return (False, f"slower by {rules.margin:.1%} and more") if slower else (None, "")
+    if _below(ratios, made.high, 1 + rules.margin, rules.confidence):
+        return False, f"a gain of {rules.margin:.1%} is excluded"
+    shown = made.low > 1 and made.high >= 1 + rules.margin and made.p <= 1 - made.confidence
+    return (True if shown else None), ""
+
+
+def _below(ratios: Sequence[float], high: float, bound: float, confidence: float) -> bool:
+    """Whether interval and sign test agree that the ratio is below a bound."""
+    under, over = sum(r < bound for r in ratios), sum(r > bound for r in ratios)
+    return high < bound and sign_test(under, over) <= 1 - confidence
 
 
 def time_gate(evidence: Evidence, cell: Cell) -> GateResult:
-    """Total time, or throughput at the concurrency asked for, and the plan's SLO if it has one."""
+    """Total time, or throughput at the concurrency asked for, and the plan's SLO if it has one.
+
+    Of fewer than five pairs it says nothing at all.
+    """
     parts = [_gain(evidence, cell), *_objectives(evidence, cell)]
-    return combined(_NAME, parts) if len(parts) > 1 else parts[0]
+    made = combined(_NAME, parts) if len(parts) > 1 else parts[0]
+    few = made.values.get("pairs", 0) < FEWEST_PAIRS
+    return msgspec.structs.replace(made, passed=None) if few else made
 
 
 def _gain(evidence: Evidence, cell: Cell) -> GateResult:
     rules = evidence.manifest.plan.rules
-    made, wanted, noise = speed(evidence, cell), needed(evidence, cell), spread_of(evidence, cell)
+    ratios = block_ratios(evidence, cell)
+    made = paired_ratio(ratios, rules.confidence)
+    wanted, noise = needed(evidence, cell), spread_of(evidence, cell)
     what = "throughput" if evidence.of_throughput(cell) else "speed-up"
     limit = (
         f"{what} above 1 at {rules.confidence:.0%} confidence and {1 + rules.margin:.3g} possible, "
@@ -103,12 +131,14 @@ def _gain(evidence: Evidence, cell: Cell) -> GateResult:
             limit=limit,
             evidence=_no_pair(evidence, cell),
         )
+    passed, why = decided(ratios, made, wanted, rules)
+    grounds = _grounds(evidence, cell, made, wanted, noise)
     return GateResult(
         name=_NAME,
-        passed=decided(made, wanted, rules.margin),
-        observed=f"{what} {made.figure.median:.3f} [{made.low:.3f}, {made.high:.3f}]",
+        passed=passed,
+        observed=f"{what} {ratio_text(made)}" + (f", {why}" if passed is False else ""),
         limit=limit,
-        evidence=_grounds(evidence, cell, made, wanted, noise),
+        evidence=grounds if passed is False or not why else f"{why}; {grounds}",
         values=_values(made, wanted, noise),
     )
 
@@ -118,7 +148,7 @@ def _no_pair(evidence: Evidence, cell: Cell) -> str:
         if not evidence.blocks(one):
             return f"no block of {one.condition} counts"
     if unlike := evidence.unlike(cell):
-        return f"the machine changed between the blocks of each of {unlike} pairs"
+        return f"the machine changed between the blocks of {counted_pairs(unlike)}"
     return "no pair of blocks with equal, fit outputs"
 
 
@@ -127,7 +157,7 @@ def _grounds(
 ) -> str:
     asked = "an unknown number" if wanted is None else str(wanted)
     pairs = (
-        f"{made.figure.n} pairs, {asked} needed, {made.faster} faster, {made.slower} slower, "
+        f"{counted_pairs(made.figure.n)}, {asked} needed, {made.faster} faster, {made.slower} slower, "
         f"p {made.p:.3g}"
     )
     spoken = (
@@ -145,13 +175,15 @@ def _grounds(
 def _values(made: PairedRatio, wanted: int | None, noise: Spread | None) -> dict[str, float]:
     values = {
         "ratio": made.figure.median,
-        "low": made.low,
-        "high": made.high,
+        "least": made.figure.least,
+        "most": made.figure.most,
         "pairs": float(made.figure.n),
         "faster": float(made.faster),
         "slower": float(made.slower),
         "p": made.p,
     }
+    if made.low is not None and made.high is not None:
+        values |= {"low": made.low, "high": made.high}
     if wanted is not None:
         values["pairs_needed"] = float(wanted)
     return values | ({"sigma": noise.sigma} if noise else {})
