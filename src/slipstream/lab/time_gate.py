@@ -157,8 +157,8 @@ def _grounds(
 ) -> str:
     asked = "an unknown number" if wanted is None else str(wanted)
     pairs = (
-        f"{counted_pairs(made.figure.n)}, {asked} needed, {made.faster} faster, {made.slower} slower, "
-        f"p {made.p:.3g}"
+        f"{counted_pairs(made.figure.n)}, {asked} needed, "
+        f"{made.faster} faster, {made.slower} slower, p {made.p:.3g}"
     )
     spoken = (
         f"a pair's noise is {noise.sigma:.2%} ({noise.differences} differences, {noise.source})"
