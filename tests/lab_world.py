@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -201,6 +202,7 @@ class World:
         refuses: condition -> finding of the error that its start ends in; empty = none named.
         drafted, steps: condition -> of each request; 8 in 4 unless given, none of ``none``.
         tells: whether requests tell their counts; the counters do in any case.
+        counts_rows: whether its counters tell the rows of steps.
         gap: of the baseline's best two log-probabilities.
         shares: whether what one tenant was told helps the drafts of the next.
         among_rows: prompt -> token that a place has among a prompt's rows, where it is another.
@@ -217,6 +219,7 @@ class World:
     steps: dict[str, int] = field(default_factory=lambda: {"none": 0})
     tells: bool = True
     resets: bool = False
+    counts_rows: bool = False
     gap: float = 1.0
     shares: bool = False
     among_rows: dict[str, int] = field(default_factory=dict)
@@ -229,6 +232,7 @@ class World:
         self._answered = 0
         self._met: set[str] = set()
         self.counters: dict[str, Counts] = {}
+        self.rows: dict[str, Counter[str]] = {}
 
     def start(self, name: str, condition: str) -> None:
         if condition in self.refuses:
@@ -238,6 +242,7 @@ class World:
         self._answered = 0
         self._met = set()
         self.counters[name] = Counts(drafted=0, accepted=0, steps=0)
+        self.rows[name] = Counter()
 
     async def send(self, endpoint: Endpoint, asked: Asked) -> Told:
         name = endpoint.url.removeprefix("fake://")
@@ -280,6 +285,8 @@ class World:
         return Counts(drafted=drafted, accepted=accepted, steps=steps, source="request")
 
     def _count(self, name: str, counts: Counts) -> None:
+        if counts.steps:
+            self.rows[name][str((counts.drafted or 0) // counts.steps + 1)] += counts.steps
         before = self.counters[name]
         self.counters[name] = Counts(
             drafted=(before.drafted or 0) + (counts.drafted or 0),
@@ -327,7 +334,8 @@ class FakeRuntime:
 
     def metrics(self) -> Metrics:
         resets = float(len(self.world.asked)) if self.world.resets else 1.0
-        return Metrics("counters", self.world.counters[self.name], resets)
+        rows = dict(self.world.rows[self.name]) if self.world.counts_rows else None
+        return Metrics("counters", self.world.counters[self.name], resets, rows)
 
     def peak_rss_bytes(self) -> int | None:
         return 1000

@@ -310,13 +310,12 @@ def test_predicted_paths_are_no_observation() -> None:
 
 
 def test_what_was_told_last_counts() -> None:
-    first = observed("suffix", {"n": 1, "only": 2}, rows_histogram={"2": 5}, layers_offloaded=3)
+    first = observed("suffix", {"n": 1, "only": 2}, layers_offloaded=3)
     second = observed("suffix", {"n": 4}, differs={"n": ("1", "4")})
     made = of_story([*Story().lines(2), first, second])
     seen = next(s for s in made.seen if s.condition == "suffix")
     assert seen.effective == {"n": 4, "only": 2}
     assert seen.layers_offloaded == 3
-    assert seen.rows_histogram == {"2": 5}
     assert seen.differs == {"n": ("1", "4")}
 
 

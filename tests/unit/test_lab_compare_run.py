@@ -346,12 +346,18 @@ def test_a_drafter_that_never_fires_is_rejected(tmp_path: Path) -> None:
 
 
 def test_a_histogram_counts_before_a_mean(tmp_path: Path) -> None:
-    told = {"a": {"rows_histogram": {"1": 50, "8": 9, "3": 1}}}
-    few = of(Pair(told=told).compared(tmp_path), "few-rows")
+    """Of all blocks together; a build that does not tell its rows before a pass says so."""
+    told = {"b": {"rows_histogram": {"1": 50, "8": 9, "3": 1}}}
+    pair = Pair(a=build_world(counts_rows=True), told=told)
+    few = of(pair.compared(tmp_path), "few-rows")
     assert few.rows is not None
-    assert few.rows[0].source == "a histogram of steps"
-    assert few.rows[0].mean == pytest.approx(7.5)
-    assert few.rows[0].histogram == {"3": 1, "8": 9}
+    own, other = few.rows
+    assert (own.source, own.mean) == ("a histogram of steps", 8.0)
+    rounds = pair.manifest.plan.rules.repeats
+    assert own.histogram == {"8": rounds * 2 * 4}  # two prompts of 4 steps, without warm-up
+    assert other.source == "a histogram of steps, warm-up included"
+    assert other.mean == pytest.approx(7.5)
+    assert other.histogram == {"3": rounds, "8": 9 * rounds}
 
 
 # With several slots
@@ -365,6 +371,14 @@ def test_slots_multiply_the_rows_of_a_pass(tmp_path: Path) -> None:
     assert few.rows is not None
     assert (few.rows[0].least, few.rows[0].most) == (8.0, 16.0)
     assert few.state == "compared"
+
+
+def test_a_histogram_is_of_whole_passes(tmp_path: Path) -> None:
+    pair = Pair(manifest=comparison_manifest(comparison_plan(slots=3)))
+    pair.a, pair.b = build_world(counts_rows=True), build_world(counts_rows=True)
+    few = of(pair.compared(tmp_path), "few-rows", slots=3)
+    assert few.rows is not None
+    assert (few.rows[0].least, few.rows[0].most) == (8.0, 8.0)
 
 
 def test_builds_are_compared_whether_speculation_pays_or_not(tmp_path: Path) -> None:

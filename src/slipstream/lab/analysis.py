@@ -18,6 +18,7 @@ from slipstream.lab.manifest import UNKNOWN, Manifest, PromptIdentity, RuntimeId
 from slipstream.lab.published import Claim
 from slipstream.lab.records import Line, ObservedRecord
 from slipstream.lab.shareable import without_paths
+from slipstream.lab.step_rows import unplaced
 from slipstream.lab.verdict import Verdict, judge_all
 
 _MIXED: Final = "Under the plan's own mix of workloads: does speculation pay under load?"
@@ -208,7 +209,7 @@ def _seen_of(evidence: Evidence, runtime: str, condition: str) -> shown.Seen:
         evidence=_distinct(line for o in own for line in o.path_evidence),
         capability=_merged(o.capability for o in own),
         layers_offloaded=_last(own),
-        rows_histogram=_merged(o.rows_histogram for o in own),
+        unplaced_rows=unplaced(evidence, runtime, condition),
         effective=_merged(o.effective for o in own),
         differs=_merged(o.differs for o in own),
     )

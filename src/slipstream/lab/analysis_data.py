@@ -12,6 +12,7 @@ from slipstream.lab.definitions import Figure, PairedRatio
 from slipstream.lab.plan import Arrivals, Question, Rules, SamplingPlan
 from slipstream.lab.published import Claim
 from slipstream.lab.records import Counts
+from slipstream.lab.step_rows import StepRows
 from slipstream.lab.verdict import Verdict
 
 VERSION: Final = 1
@@ -139,6 +140,7 @@ class Cell(_Part, frozen=True, kw_only=True):
     positions: tuple[Position, ...]
     mean_acceptance_length: float | None
     rows_per_step: float | None
+    step_rows: StepRows | None
     tokens_per_pass: float | None
     step_efficiency: float | None
     equal: int
@@ -203,6 +205,7 @@ class Seen(_Part, frozen=True, kw_only=True):
         observed: kernel paths that something showed, with ``evidence``; empty = unknown.
         unpredicted, unseen: what only one of both has, where both are known.
         beside: observed steps of a kind that the tables do not choose a kernel of.
+        unplaced_rows: rows -> steps of processes of unknown blocks (see ``step_rows.unplaced``).
         differs: setting -> (asked, in effect).
     """
 
@@ -216,7 +219,7 @@ class Seen(_Part, frozen=True, kw_only=True):
     evidence: tuple[str, ...]
     capability: Mapping[str, str]
     layers_offloaded: int | None
-    rows_histogram: Mapping[str, int]
+    unplaced_rows: tuple[Mapping[str, int], ...]
     effective: Mapping[str, Any]
     differs: Mapping[str, tuple[str, str]]
 

@@ -25,6 +25,7 @@ from slipstream.lab.gates import memory_gate
 from slipstream.lab.noise import pairs_to_plan
 from slipstream.lab.output_gate import compared
 from slipstream.lab.records import BlockRecord, Counts, Line, RequestRecord
+from slipstream.lab.step_rows import step_rows
 from slipstream.lab.time_gate import needed, speed, spread_of
 
 MOST_POSITIONS: Final = 64
@@ -128,6 +129,7 @@ def _drafting(evidence: Evidence, cell: Cell, requests: list[RequestRecord]) -> 
         "positions": positions_of(counts),
         "mean_acceptance_length": define.mean_acceptance_length(counts),
         "rows_per_step": define.rows_per_step(counts),
+        "step_rows": step_rows(evidence, evidence.blocks(cell)),
         "tokens_per_pass": per_pass,
         "step_efficiency": define.step_efficiency(gain, per_pass),
     }

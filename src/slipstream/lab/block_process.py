@@ -93,8 +93,7 @@ class BlockProcess:
             if not seen.failed and warm_ups:
                 self._warm_up(endpoint)
             if not seen.failed:
-                self._pass(endpoint, items, cold=not warm_ups)
-                self._observe_again()
+                self._observe_again(*self._pass(endpoint, items, cold=not warm_ups))
         finally:
             self._end()
 
@@ -113,14 +112,18 @@ class BlockProcess:
         return path
 
     def _keep(self, record: ObservedRecord) -> ObservedRecord:
-        record = msgspec.structs.replace(
+        """Once per run; rows are no block's before its pass, nor are those of a probe."""
+        record = msgspec.structs.replace(self._own(record), rows_histogram={})
+        self._bench.store.append_new(record)
+        return record
+
+    def _own(self, record: ObservedRecord) -> ObservedRecord:
+        return msgspec.structs.replace(
             record,
             run=self._bench.manifest.run,
             runtime=self._block.runtime,
             condition=self._block.condition,
         )
-        self._bench.store.append_new(record)
-        return record
 
     def _observe(self) -> None:
         """Settings in effect that are not those asked for end the condition: it is another one."""
@@ -130,12 +133,23 @@ class BlockProcess:
             told = "; ".join(f"{name}: asked {a}, in effect {b}" for name, (a, b) in pairs)
             self._stop("flag-ignored", told)
 
-    def _observe_again(self) -> None:
-        """Rows and kernel paths show only when something ran."""
+    def _observe_again(self, first: Metrics, last: Metrics) -> None:
+        """Rows and kernel paths show only when something ran; rows are of this process alone."""
         try:
-            self._keep(self._runtime.observed(self._method))
+            record = self._runtime.observed(self._method)
         except SlipstreamError as problem:
             self._seen.findings.append(f"after the pass it told nothing of itself: {problem}")
+            return
+        before = None if first.rows is None else dict(first.rows)
+        rows = record.rows_histogram if last.rows is None else dict(last.rows)
+        if last.rows is None and not rows:
+            self._keep(record)
+            return
+        placed = {"block": self._block.number, "attempt": self._number}
+        record = msgspec.structs.replace(
+            self._own(record), rows_histogram=rows, rows_before=before, **placed
+        )
+        self._bench.store.append(record)
 
     def _warm_up(self, endpoint: Endpoint) -> None:
         items = warm_up_items(self._bench.manifest, self._bench.tools.prompts, self._block)
@@ -146,7 +160,10 @@ class BlockProcess:
         if keeper.answered < len(items):
             self._gave_up(keeper, ended, "its warm-up")
 
-    def _pass(self, endpoint: Endpoint, items: Sequence[Item], *, cold: bool) -> None:
+    def _pass(
+        self, endpoint: Endpoint, items: Sequence[Item], *, cold: bool
+    ) -> tuple[Metrics, Metrics]:
+        """The counters before it and after."""
         bench, block, seen = self._bench, self._block, self._seen
         first, joules = self._metrics(), bench.tools.energy()
         seen.before = seen.before or first.raw[:MOST_RAW]
@@ -167,6 +184,7 @@ class BlockProcess:
         seen.peak_rss_bytes = max((p for p in (seen.peak_rss_bytes, peak) if p), default=None)
         if ended.given_up or not keeper.answered:
             self._gave_up(keeper, ended, "its pass")
+        return first, last
 
     def _keeper(self, requests: int, *, warm_up: bool = False, cold: bool = False) -> RequestKeeper:
         bench = self._bench

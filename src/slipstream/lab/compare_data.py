@@ -49,7 +49,8 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         asked: longest draft and the token before it, of one slot; None = not known.
-        mean: of one slot's steps; None where the program does not tell, or nothing was drafted.
+        mean: of one slot's steps, of a histogram of whole passes; None where the program does not
+            tell, or nothing was drafted.
         least, most: that a pass of all slots can have had on average.
         source: what ``mean`` is made of.
         histogram: rows -> steps, where the program tells them.

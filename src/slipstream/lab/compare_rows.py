@@ -1,7 +1,8 @@
 """Rows of a verification step under both builds, and whether they stayed in the condition's range.
 
-llama.cpp tells drafted tokens and steps, which give a mean; Slipstream tells how many steps had how
-many rows. With several slots a pass holds the rows of one slot at least and of all at most.
+llama.cpp tells drafted tokens and steps, which give a mean of one slot's: with several slots a pass
+holds the rows of one at least and of all at most. Slipstream tells how many passes had how many
+rows, of all slots together.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from slipstream.lab.manifest import Manifest
 from slipstream.lab.plan import rows_range_of
 from slipstream.lab.records import Counts
 from slipstream.lab.schedule import NONE, method_of
+from slipstream.lab.step_rows import step_rows
 
 MEAN: Final = "a mean: drafted / steps + 1"
 HISTOGRAM: Final = "a histogram of steps"
+WITH_WARM_UP: Final = "a histogram of steps, warm-up included"
 ONE: Final = "no drafts: one row"
 UNTOLD: Final = "not told"
 _COUNTED: Final = ("ok", "inconclusive")
@@ -35,9 +38,9 @@ def rows_of(evidence: Evidence, cell: Cell) -> Rows | None:
     asked = asked_rows(evidence.manifest, cell.runtime, cell.condition)
     if cell.condition == NONE:
         return _bounded(asked, 1.0, cell.slots, ONE, {})
-    histogram = _histogram(evidence, cell)
+    histogram, source = _histogram(evidence, blocks)
     if histogram:
-        return _bounded(asked, _mean(histogram), cell.slots, HISTOGRAM, histogram)
+        return _bounded(asked, _mean(histogram), 1, source, histogram)
     counts = _counts(blocks)
     rows, drew_none = rows_per_step(counts), counts.drafted == 0
     return _bounded(asked, 1.0 if drew_none else rows, cell.slots, MEAN if rows else UNTOLD, {})
@@ -64,13 +67,13 @@ def _bounded(
     return Rows(asked=asked, mean=mean, least=mean, most=whole, source=told, histogram=histogram)
 
 
-def _histogram(evidence: Evidence, cell: Cell) -> dict[str, int]:
-    """What the program told last, of steps that verified something."""
-    for record in reversed(evidence.observations(cell)):
-        steps = {r: n for r, n in record.rows_histogram.items() if r.isdigit() and n > 0}
-        if steps:
-            return {r: n for r, n in sorted(steps.items(), key=lambda x: int(x[0])) if int(r) > 1}
-    return {}
+def _histogram(evidence: Evidence, blocks: Sequence[Block]) -> tuple[dict[str, int], str]:
+    """Of all steps that verified something, whole passes; empty where a block does not tell."""
+    told = step_rows(evidence, blocks)
+    if told is None or told.blocks < told.of:
+        return {}, ""
+    steps = {r: n for r, n in told.histogram.items() if r.isdigit() and int(r) > 1}
+    return steps, WITH_WARM_UP if told.warm_up else HISTOGRAM
 
 
 def _mean(histogram: Mapping[str, int]) -> float | None:
@@ -83,7 +86,7 @@ def left_range(manifest: Manifest, condition: str, rows: Rows) -> str:
     low, high = rows_range_of(manifest.plan, condition)
     if condition == NONE or (low, high) == (0, 0) or rows.least is None or rows.most is None:
         return ""
-    if rows.source not in (MEAN, HISTOGRAM):
+    if rows.source not in (MEAN, HISTOGRAM, WITH_WARM_UP):
         return f"{rows.source}, where steps of {_range(low, high)} rows were asked for"
     if rows.least < low or (high and rows.least > high):
         return f"{_told(rows)} rows per step, outside {_range(low, high)}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from slipstream.lab.cells import NONE, Block, Cell, Evidence
+from slipstream.lab.cells import GREEDY, NONE, SAMPLER, Block, Cell, Evidence
 from slipstream.lab.clock_findings import impossible_rate
 from slipstream.lab.count_sums import summed
 from slipstream.lab.counter_text import counter_values, start_time
@@ -16,12 +16,14 @@ from slipstream.lab.plan import rows_range_of
 from slipstream.lab.records import Counts, FindingRecord, ObservedRecord, RequestRecord
 from slipstream.lab.service_findings import finding
 from slipstream.lab.shared_pools import draft_scope
+from slipstream.lab.step_rows import step_rows, unplaced
 
 _ENOUGH_DRAFTED: Final = 100
 _NOISE_RATE: Final = 0.05
 _Z: Final = 1.96
 _MOST_SHORT: Final = 0.25  # of the steps, with fewer rows than the range has
 _APART: Final = 64  # positions of a draft that Slipstream counts apart
+_FIGURES: Final = (GREEDY, SAMPLER)
 _PIECES_OVER: Final = 2  # pieces without a token: the role at the start, the end
 
 
@@ -219,26 +221,38 @@ def rows_left_range(evidence: Evidence) -> Iterator[FindingRecord]:
         if rows is not None and not (least <= rows and (rows <= most or not most)):
             text = f"{rows:.2f} rows per step (a mean), asked for {least} to {most or 'any'}"
             yield finding(evidence, cell, "rows-left-range", text, stops=True)
-    for told in evidence.observed:
-        least, most = rows_range_of(plan, told.condition)
-        outside = _outside(told, least, most) if (least, most) != (0, 0) else ()
-        if told.condition != NONE and outside:
-            cell = Cell(told.runtime, told.condition, "", 0)
-            rows_text = ", ".join(map(str, outside))
-            text = f"steps of {rows_text} rows, asked for {least} to {most or 'any'}"
-            yield finding(evidence, cell, "rows-left-range", text[:400], stops=True)
+        told = step_rows(evidence, evidence.blocks(cell)) if cell.stage in _FIGURES else None
+        if told is not None and (text := _outside(told.histogram, least, most)):
+            text += ", warm-up included" if told.warm_up else ""
+            yield finding(evidence, cell, "rows-left-range", text, stops=True)
+    yield from _unplaced_left_range(evidence)
 
 
-def _outside(told: ObservedRecord, least: int, most: int) -> Sequence[int]:
-    """Rows of steps that verified something; a step of one row verifies nothing.
+def _unplaced_left_range(evidence: Evidence) -> Iterator[FindingRecord]:
+    """By what processes of unknown blocks told, each judged by itself: it reaches all of them."""
+    for runtime, condition in dict.fromkeys((o.runtime, o.condition) for o in evidence.observed):
+        least, most = rows_range_of(evidence.manifest.plan, condition)
+        for histogram in unplaced(evidence, runtime, condition) if condition != NONE else ():
+            if text := _outside(histogram, least, most):
+                cell = Cell(runtime, condition, "", 0)
+                text += " (a process of an unknown block, warm-up included)"
+                yield finding(evidence, cell, "rows-left-range", text, stops=True)
+
+
+def _outside(histogram: Mapping[str, int], least: int, most: int) -> str:
+    """Rows of steps that verified something and lie outside; a step of one row verifies nothing.
 
     An output's last drafts are cut by what it may still be, so some shorter ones are no fault.
     """
-    counted = {int(r): n for r, n in told.rows_histogram.items() if n > 0 and r.isdigit()}
+    if (least, most) == (0, 0):
+        return ""
+    counted = {int(r): n for r, n in histogram.items() if n > 0 and r.isdigit()}
     steps = {rows: n for rows, n in counted.items() if rows > 1}
     short = sum(n for rows, n in steps.items() if rows < least)
     few = short <= _MOST_SHORT * sum(steps.values())
-    return sorted(r for r in steps if (r < least and not few) or (most and r > most))
+    outside = sorted(r for r in steps if (r < least and not few) or (most and r > most))
+    text = f"steps of {', '.join(map(str, outside))} rows"[:300]
+    return f"{text}, asked for {least} to {most or 'any'}" if outside else ""
 
 
 def shared_pool(evidence: Evidence) -> Iterator[FindingRecord]:

@@ -29,6 +29,7 @@ _SAMPLE: Final = re.compile(
 _LABEL: Final = re.compile(r'\s*([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)', re.ASCII)
 _ESCAPES: Final = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 _ROWS: Final = re.compile(r"[0-9]{1,6}\+?")
+_VERIFYING: Final = "slipstream_verifying_passes"
 _START: Final = "process_start_time_seconds"
 
 
@@ -140,7 +141,7 @@ def metrics_of(text: str) -> Metrics:
         denominator=STEPS if accepted_at else "",
         source="counters",
     )
-    return Metrics(text, counts, resets)
+    return Metrics(text, counts, resets, told_rows(text))
 
 
 def requests_running(text: str) -> int | None:
@@ -155,13 +156,18 @@ def target_passes(text: str) -> int:
     return _total(samples(text), _both("slipstream_target_passes")) or 0
 
 
+def told_rows(text: str) -> dict[str, int] | None:
+    """As ``verified_rows``; None where the server does not count them at all."""
+    return verified_rows(text) if _VERIFYING in text else None
+
+
 def verified_rows(text: str) -> dict[str, int]:
     """Rows of a pass that verified drafts -> passes so far; Slipstream alone tells them.
 
     The last of Slipstream's counts, 64, stands for 64 and more.
     """
     found = samples(text)
-    for name in _both("slipstream_verifying_passes"):
+    for name in _both(_VERIFYING):
         told = {
             dict(labels).get("rows", ""): value for labels, value in found.get(name, {}).items()
         }

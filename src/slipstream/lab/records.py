@@ -204,7 +204,11 @@ class ObservedRecord(_Line, frozen=True, kw_only=True, tag="observed"):
         differs: option -> (asked, effective), where both are known and differ.
         capability: what the device said (family, tensor API, instruction sets).
         layers_offloaded: or None.
-        rows_histogram: rows -> steps; empty where the runtime tells only a mean.
+        block, attempt: whose process told ``rows_histogram`` after its pass, one record per process
+            even where two tell the same; None = settings and paths alone, or an earlier version's
+            record, whose rows are those of some process with its warm-up.
+        rows_histogram: rows -> steps since the process's start; empty where the runtime tells only
+            a mean. ``rows_before``: that part before the pass, warm-up's; None = not told.
         kernel_paths: observed; ``unknown`` until something was observed.
         path_evidence: the lines or endpoint that show it.
     """
@@ -217,7 +221,10 @@ class ObservedRecord(_Line, frozen=True, kw_only=True, tag="observed"):
     differs: dict[str, tuple[str, str]] = {}
     capability: dict[str, str] = {}
     layers_offloaded: int | None = None
+    block: int | None = None
+    attempt: int = 0
     rows_histogram: dict[str, int] = {}
+    rows_before: dict[str, int] | None = None
     kernel_paths: tuple[str, ...] = ("unknown",)
     path_evidence: tuple[str, ...] = ()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from slipstream.lab.analysis_data import Analysis, Cell, Seen
+from slipstream.lab.analysis_data import Analysis, Cell
 from slipstream.lab.cells import NONE
 from slipstream.lab.definitions import FEWEST_FOR_P95
 from slipstream.lab.report_document import (
@@ -33,7 +34,8 @@ from slipstream.lab.report_words import (
     value,
 )
 
-_NONE: Final = "None has a figure."
+_MOST_ROWS: Final = 32
+_MOST_UNPLACED: Final = 32
 
 
 def latency(analysis: Analysis) -> Section | None:
@@ -117,18 +119,44 @@ def rows_per_step(analysis: Analysis) -> Section | None:
 
 
 def _histograms(analysis: Analysis) -> list[Part]:
-    told = [s for s in analysis.seen if s.rows_histogram]
-    rows = [[named(analysis, s.runtime, s.condition), _steps(s)] for s in told]
+    """What a runtime counts itself; of runs that did not keep blocks apart, told as that."""
+    rows: list[Cells] = []
+    for c in analysis.cells:
+        if c.condition != NONE and c.step_rows is not None:
+            told = _steps(c.step_rows.histogram) or "no step verified drafts"
+            blocks = f"{c.step_rows.blocks} of {c.step_rows.of}"
+            warm_up = "included" if c.step_rows.warm_up else "left out"
+            rows.append([place(c), named(analysis, c.runtime, c.condition), blocks, warm_up, told])
+    titles: list[Title] = ["workload", "condition", number("blocks"), "warm-up"]
+    made = table([*titles, sentence("rows: steps")], rows)
+    if not made and not any(s.unplaced_rows for s in analysis.seen):
+        return []
+    note = Paragraph(
+        "Steps of the blocks that figures rest on, added up. With several slots a step has the "
+        "rows of all requests in it, so it is not the mean above, and is counted once. 64 stands "
+        "for 64 and more.",
+        "quiet",
+    )
+    shown = [*made, note] if made else []
+    return [Heading("As the runtime counts them"), *shown, *_unplaced(analysis)]
+
+
+def _unplaced(analysis: Analysis) -> list[Part]:
+    rows: list[Cells] = [
+        [named(analysis, s.runtime, s.condition), _steps(histogram)]
+        for s in analysis.seen
+        for histogram in s.unplaced_rows[:_MOST_UNPLACED]
+    ]
+    note = (
+        "Of one process each since its start, warm-up included; which blocks they belong to was "
+        "not recorded, and equal ones only once, so they do not add up."
+    )
     made = table(["condition", sentence("rows: steps")], rows)
-    return [Heading("As the runtime counts them"), *made] if made else []
+    return [*made, Paragraph(note, "quiet")] if made else []
 
 
-def _steps(seen: Seen) -> str:
-    def size(rows: str) -> tuple[int, str]:
-        return (int(rows), "") if rows.isdecimal() and len(rows) < 10 else (1 << 40, rows)
-
-    told = sorted(seen.rows_histogram.items(), key=lambda pair: size(pair[0]))
-    return ", ".join(f"{rows}: {steps}" for rows, steps in told[:32])
+def _steps(histogram: Mapping[str, int]) -> str:
+    return ", ".join(f"{rows}: {steps}" for rows, steps in list(histogram.items())[:_MOST_ROWS])
 
 
 def noise(analysis: Analysis) -> Section | None:

@@ -47,11 +47,13 @@ class Metrics:
         raw: text of ``/metrics``; empty where there is none.
         counts: of drafting, cumulative.
         resets: a number that changes when counters begin anew (process start time), or None.
+        rows: rows of a step that verified drafts -> steps so far; None where it is not told.
     """
 
     raw: str
     counts: Counts
     resets: float | None = None
+    rows: Mapping[str, int] | None = None
 
 
 class Runtime(Protocol):
