@@ -20,11 +20,23 @@ from slipstream.lab.analysis_data import VERSION, Analysis
 from slipstream.lab.plan import Arrivals, Question, RuntimePlan
 from slipstream.lab.records import Counts, FindingRecord
 from slipstream.lab.report_content import document
-from slipstream.lab.report_document import MOST_ROWS, Document, Table, listed, table
+from slipstream.lab.report_document import (
+    MOST_ROWS,
+    Document,
+    Fold,
+    Paragraph,
+    Section,
+    Table,
+    listed,
+    spread,
+    table,
+)
 from slipstream.lab.report_files import FORMATS, analysed_run, rendered
 from slipstream.lab.report_json import report_json
 from slipstream.lab.report_page import page
-from slipstream.lab.report_text import inline, markdown
+from slipstream.lab.report_text import ISSUE_CHARACTERS, MOST_CHARACTERS, inline, markdown
+from slipstream.lab.report_verdicts import why_of
+from slipstream.lab.verdict import Verdict
 
 ATTACK = "<script>alert(1)</script>|`x` [a](http://b) ![i](u) \x1b[31m\u202e&amp; **b** \n# h"
 FIGURES = (
@@ -399,3 +411,67 @@ def test_published_claims_are_not_comparable(analysis: Analysis) -> None:
     assert "none can be set against a figure above" in section
     own = next(line for line in section.splitlines() if line.startswith("| ngram-simple"))
     assert "repetitive 1.6" in own
+
+
+def long_document(sections: int, rows: int, words: int = 30) -> Document:
+    cell = "x " * words
+    one = [
+        *table(["n", "text"], [[str(i), cell] for i in range(rows)]),
+        Fold("more", [Paragraph("in a fold " * 200)]),
+    ]
+    return Document(
+        title="Q?",
+        identity="Run r; manifest 00",
+        lead=[Paragraph("lead")],
+        sections=[Section(f"Section {i}", one) for i in range(sections)],
+    )
+
+
+def test_markdown_that_fits_is_whole() -> None:
+    text = markdown(long_document(2, 5))
+    assert "Left out here" not in text
+    assert "in a fold" in text
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (long_document(30, 10), "what is folded, but for the first section. All"),
+        (long_document(5, 300), "rows beyond 40 of a table"),
+        (long_document(40, 41), "rows beyond 12 of a table"),
+        (long_document(120, 41), "rows beyond 4 of a table"),
+        (long_document(400, 41), "the sections Section "),
+        (long_document(4000, 1), "the sections Section "),
+        (long_document(2, 2, 100_000), "the sections Section 0, Section 1."),
+    ],
+)
+def test_markdown_fits_in_an_issue_and_says_what_it_leaves_out(made: Document, told: str) -> None:
+    text = markdown(made)
+    assert len(text) <= MOST_CHARACTERS < ISSUE_CHARACTERS == 65_536
+    assert told in text
+    assert "report.html and report.json" in text
+    assert text.startswith("# Q?")
+
+
+def test_why_is_brief_where_the_whole_stands_below() -> None:
+    reasons = (
+        "time not measurable: speed-up 1.154 [0.956, 1.319]; 6 pairs, 69 needed; a noise of 12%",
+        "tail not measurable: p95 not measurable; timeouts 0.0%, errors 0.0%; 12 requests",
+        "output: " + "y" * 500,
+        "one more",
+    )
+    verdict = Verdict(
+        runtime="r", stratum="s", condition="c", slots=1, word="reject", reasons=reasons
+    )
+    why = why_of(verdict)
+    assert why.startswith("time not measurable: 6 pairs, 69 needed; tail not measurable: p95 not")
+    assert "timeouts" not in why
+    assert why.endswith("…; 1 more below")
+    assert len(why) < 250
+
+
+def test_a_figure_breaks_between_quartiles_and_extremes_alone() -> None:
+    made = Document(
+        "Q?", "Run", [], [Section("S", table([spread("f")], [["1 (2 to 3; 4 to 5; 6)"]]))]
+    )
+    assert "1\xa0(2\xa0to\xa03; 4\xa0to\xa05;\xa06)" in page(made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from slipstream.lab import probe
@@ -33,27 +34,65 @@ def run_block(bench: Bench, block: Block, before: Reading) -> Reading | None:
     attempt = next_attempt(bench.store.lines, block.number)
     began, seen = bench.tools.now(), Seen(bench.clock())
     BlockProcess(bench, block, attempt, seen).run()
-    elapsed = bench.clock() - seen.start_s
+    elapsed_s = bench.clock() - seen.start_s
     after = bench.tools.probe()
+    around = _around(bench, block, before, after)
+    outcome, reason = _outcome(bench, block, seen.failed, around)
+    ended = _Ended(attempt, began, round(elapsed_s, 6), outcome, reason[:MOST_TEXT])
+    bench.store.append(_record(bench, block, seen, around, ended))
+    if reason and not seen.failed:
+        again = "it runs once more" if outcome == "repeated" else "it counts for nothing"
+        bench.progress.note(f"block {block.number + 1}: {reason}; {again}")
+    announce(bench)
+    return None if outcome in ("repeated", "inconclusive") else after
+
+
+@dataclass(frozen=True)
+class _Around:
+    """The machine around a block; nothing of it is known where the program runs elsewhere.
+
+    Attributes:
+        drift, load, probe_s: as ``BlockRecord`` has them.
+    """
+
+    drift: float | None
+    load: float | None
+    probe_s: float | None
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """When and how a block ended, as ``BlockRecord`` has it."""
+
+    attempt: int
+    began: str
+    elapsed_s: float
+    outcome: str
+    reason: str
+
+
+def _around(bench: Bench, block: Block, before: Reading, after: Reading) -> _Around:
     here = is_here(bench.manifest.plan.runtimes[block.runtime])
     readings = (before, after) if here else ()
     change = probe.drift(readings, _earlier(bench))
-    load = probe.busier(readings)
-    outcome, reason = _outcome(bench, block, seen.failed, change, load)
-    record = BlockRecord(
+    return _Around(change, probe.busier(readings), probe.slower(readings))
+
+
+def _record(bench: Bench, block: Block, seen: Seen, around: _Around, ended: _Ended) -> BlockRecord:
+    return BlockRecord(
         run=bench.manifest.run,
         block=block.number,
-        attempt=attempt,
         runtime=block.runtime,
         condition=block.condition,
         stratum=block.stratum,
         stage=block.record_stage,
         slots=block.slots,
-        began=began,
-        elapsed_s=round(elapsed, 6),
-        outcome=outcome,
-        reason=reason[:MOST_TEXT],
-        drift=change,
+        attempt=ended.attempt,
+        began=ended.began,
+        elapsed_s=ended.elapsed_s,
+        outcome=ended.outcome,
+        reason=ended.reason,
+        drift=around.drift,
         counts=seen.counts or Counts(),
         peak_rss_bytes=seen.peak_rss_bytes,
         energy_j=seen.energy_j,
@@ -63,15 +102,9 @@ def run_block(bench: Bench, block: Block, before: Reading) -> Reading | None:
         log_findings=tuple(text[:MOST_TEXT] for text in seen.findings[:MOST_FINDINGS]),
         repeat=block.repeat,
         baseline=block.baseline,
-        probe_s=probe.slower(readings),
-        other_load=load,
+        probe_s=around.probe_s,
+        other_load=around.load,
     )
-    bench.store.append(record)
-    if reason and not seen.failed:
-        again = "it runs once more" if outcome == "repeated" else "it counts for nothing"
-        bench.progress.note(f"block {block.number + 1}: {reason}; {again}")
-    announce(bench)
-    return None if outcome in ("repeated", "inconclusive") else after
 
 
 def announce(bench: Bench) -> None:
@@ -117,14 +150,12 @@ def _earlier(bench: Bench) -> list[float]:
     ]
 
 
-def _outcome(
-    bench: Bench, block: Block, failed: str, change: float | None, load: float | None
-) -> tuple[str, str]:
+def _outcome(bench: Bench, block: Block, failed: str, around: _Around) -> tuple[str, str]:
     """A disturbed block is run once more; disturbed again, it is inconclusive."""
     if failed:
         return "failed", failed
     limit = bench.manifest.plan.rules.drift_limit
-    why = probe.disturbed(change, load, limit) if block.kind in FIGURES else ""
+    why = probe.disturbed(around.drift, around.load, limit) if block.kind in FIGURES else ""
     if not why:
         return "ok", ""
     again = any(

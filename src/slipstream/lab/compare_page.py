@@ -74,6 +74,7 @@ def document(made: ComparisonResult) -> Document:
             Bullets([*made.scope, f"Machine: {made.machine}."]),
         ],
         sections=list(_sections(made)),
+        whole="comparison.html and comparison.json",
     )
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Tone = Literal["", "good", "bad", "open", "quiet"]
-Kind = Literal["text", "number", "names", "long"]
-"""Of a column: a name, a figure, several names or a sentence that may break."""
+Kind = Literal["text", "number", "figure", "names", "long"]
+"""Of a column: a name, a number, one with its spread, several names or a sentence; the last three
+may break."""
 
 MOST_ROWS: Final = 400
 """Of a table; hostile or huge records make no page that no browser opens. JSON has them all."""
@@ -105,12 +106,14 @@ class Document:
         title: the run's question.
         identity: run, digest and date, in header and footer.
         lead: what stands before the sections.
+        whole: the files that hold all of it, where another one is cut short.
     """
 
     title: str
     identity: str
     lead: Sequence[Part]
     sections: Sequence[Section]
+    whole: str = "report.html and report.json"
 
 
 def shortened(text: str, most: int = 400) -> str:
@@ -138,6 +141,10 @@ def table(
 
 def number(title: str) -> Column:
     return Column(title, "number")
+
+
+def spread(title: str) -> Column:
+    return Column(title, "figure")
 
 
 def names(title: str) -> Column:

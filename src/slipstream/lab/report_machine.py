@@ -21,6 +21,7 @@ from slipstream.lab.report_document import (
     number,
     sentence,
     shortened,
+    spread,
     table,
 )
 from slipstream.lab.report_words import FIGURE, distinct, load, named, plain
@@ -101,8 +102,8 @@ def _summary(analysis: Analysis) -> list[Part]:
         bad = sum(m.outcome != "ok" for m in own)
         lost = Word(str(bad), "bad") if bad else "0"
         rows.append([stage, str(len(own)), drifts, loads, lost])
-    titles: list[Title] = ["blocks", number("of them"), number(f"drift in %, {FIGURE}")]
-    titles += [number("load of others in %"), number("not for figures")]
+    titles: list[Title] = ["blocks", number("of them"), spread(f"drift in %, {FIGURE}")]
+    titles += [spread("load of others in %"), number("not for figures")]
     left_out = [m for m in analysis.moments if m.outcome != "ok"]
     told = f"Blocks left out: {len(left_out)}"
     fold = Fold(told, _left_out(analysis, left_out), page_alone=True)

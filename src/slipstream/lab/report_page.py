@@ -26,6 +26,7 @@ from slipstream.measure.page_style import STYLE
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _CODE: Final = re.compile(r"`([^`]+)`")
 _ADDRESS: Final = re.compile(r"https?://[^\s<>\"'`|]+")
+_TIED: Final = "\N{NO-BREAK SPACE}"
 _LAB_STYLE: Final = """
 :root { --good: #1a7f4b; --bad: #b3261e; --open: #8a5a00; }
 @media (prefers-color-scheme: dark) {
@@ -45,7 +46,9 @@ p.quiet { font-size: .9rem; }
 td, th { vertical-align: top; padding-right: 1rem; }
 th.text, td.text, th.long, td.long, th.names, td.names { text-align: left; }
 td.names { white-space: normal; min-width: 8rem; max-width: 15rem; }
-td.long { white-space: normal; min-width: 13rem; max-width: 26rem; }
+th { white-space: normal; overflow-wrap: normal; vertical-align: bottom; }
+td.figure { white-space: normal; min-width: 9rem; max-width: 22rem; }
+td.long { white-space: normal; min-width: 13rem; max-width: 30rem; }
 .scroll { margin: .6rem 0; } .scroll:focus-visible { outline: 2px solid var(--muted); }
 .chip { display: inline-block; margin-right: .7em; white-space: nowrap; }
 .charts { display: grid; gap: .6rem 1.5rem; align-items: start;
@@ -53,6 +56,7 @@ td.long { white-space: normal; min-width: 13rem; max-width: 26rem; }
 details { margin: .4rem 0; } summary { cursor: pointer; }
 details > :not(summary) { margin-left: .8rem; }
 @media (max-width: 34rem) { body { margin: 1rem auto; }
+  .scroll th, .scroll td.figure { white-space: nowrap; }
   .scroll th:first-child, .scroll td:first-child { position: sticky; left: 0;
     background: var(--surface); white-space: normal; min-width: 5rem; max-width: 8rem; }
   .cards thead { display: none; } .cards, .cards tbody, .cards tr { display: block; }
@@ -168,7 +172,15 @@ def _cell(kind: str, cell: Entry, title: str) -> str:
         return f'<td class="{kind}"{title}>{chips}</td>'
     word = cell if isinstance(cell, Word) else Word(cell)
     classes = f"{kind} {word.tone}".strip()
-    return f'<td class="{classes}"{title}{_note(word)}>{_linked(word.text)}</td>'
+    text = _linked(word.text)
+    held = _held(text) if kind == "figure" else text
+    return f'<td class="{classes}"{title}{_note(word)}>{held}</td>'
+
+
+def _held(figure: str) -> str:
+    """A figure that breaks between quartiles and extremes alone, if it must."""
+    head, mark, rest = figure.partition("; ")
+    return f"{head.replace(' ', _TIED)}{mark}{rest.replace(' ', _TIED)}"
 
 
 def _chip(word: Word) -> str:

@@ -19,6 +19,7 @@ from slipstream.lab.report_document import (
     Word,
     number,
     sentence,
+    spread,
     table,
 )
 from slipstream.lab.report_words import (
@@ -41,10 +42,10 @@ _MOST_UNPLACED: Final = 32
 def latency(analysis: Analysis) -> Section | None:
     """Time to the first token, total time, rates, and their tails."""
     titles: list[Title] = ["workload", "condition"]
-    titles += [number(t) for t in ("first token, s", "its p95", "total, s", "its p95 ")]
+    titles += [spread("first token, s"), number("its p95"), spread("total, s"), number("its p95 ")]
     titles += [number("errors"), number("timeouts")]
-    rates: list[Title] = ["workload", "condition", number("decode rate, tok/s")]
-    rates += [number("throughput, tok/s"), number("queue, ms"), number("output tokens")]
+    rates: list[Title] = ["workload", "condition", spread("decode rate, tok/s")]
+    rates += [number("throughput, tok/s"), spread("queue, ms"), spread("output tokens")]
     rows: list[Cells] = []
     rate_rows: list[Cells] = []
     for c in analysis.cells:
@@ -191,7 +192,7 @@ def side_by_side(analysis: Analysis) -> Section | None:
     if not several(analysis) or not analysis.cells:
         return None
     names = distinct(c.runtime for c in analysis.cells)
-    titles: list[Title] = ["workload", "condition", "figure", *(number(n) for n in names)]
+    titles: list[Title] = ["workload", "condition", "figure", *(spread(n) for n in names)]
     rows: list[Cells] = []
     for where, condition in distinct((place(c), c.condition) for c in analysis.cells):
         alike = [c for c in analysis.cells if (place(c), c.condition) == (where, condition)]

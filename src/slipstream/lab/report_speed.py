@@ -18,6 +18,7 @@ from slipstream.lab.report_document import (
     Title,
     Word,
     number,
+    spread,
     table,
 )
 from slipstream.lab.report_words import (
@@ -92,10 +93,9 @@ def _speed_chart(analysis: Analysis, cells: Sequence[Cell]) -> str:
     return intervals(rows, reference=1.0, label=label, frame=NARROW)
 
 
-def _speed_table(analysis: Analysis, cells: Iterable[Cell]) -> list[Part]:
-    titles: list[Title] = ["workload", "condition", "of"]
-    titles += [number(t) for t in ("median [interval]", FIGURE, "pairs +/-", "p")]
-    titles += [number(t) for t in ("equal outputs", "rate ratio", "length ratio")]
+def _speed_table(analysis: Analysis, cells: Sequence[Cell]) -> list[Part]:
+    titles: list[Title] = ["workload", "condition", "of", number("median [interval]")]
+    titles += [spread(FIGURE), *(number(t) for t in ("pairs +/-", "p", "equal outputs"))]
     rows: list[Cells] = []
     for c in cells:
         made = c.speed
@@ -104,10 +104,25 @@ def _speed_table(analysis: Analysis, cells: Iterable[Cell]) -> list[Part]:
         row += [figure(made.figure if made else None), pairs, f"{made.p:.3g}" if made else ""]
         total = c.equal + c.diverged
         row += [f"{c.equal} of {total}" if total else "-"]
-        row += ["" if r is None else figure(r) for r in (c.rate_ratio, c.length_ratio)]
         rows.append(row)
-    note = "Ratios of rate and length are of the pairs whose outputs are not equal, and only those."
-    return [*table(titles, rows), Paragraph(note, "quiet")]
+    return [*table(titles, rows), *_unequal(analysis, cells)]
+
+
+def _unequal(analysis: Analysis, cells: Iterable[Cell]) -> list[Part]:
+    """Rates and lengths where outputs differ: total times of other outputs are not compared."""
+    titles: list[Title] = ["workload", "condition", spread(f"rate ratio, {FIGURE}")]
+    titles += [spread(f"length ratio, {FIGURE}")]
+    rows: list[Cells] = [
+        [
+            place(c),
+            named(analysis, c.runtime, c.condition),
+            *("" if r is None else figure(r) for r in (c.rate_ratio, c.length_ratio)),
+        ]
+        for c in cells
+        if c.rate_ratio or c.length_ratio
+    ]
+    note = "Ratios of rate and length, of the pairs whose outputs are not equal, and only those."
+    return [Paragraph(note, "quiet"), *table(titles, rows)] if rows else []
 
 
 def acceptance(analysis: Analysis) -> Section | None:

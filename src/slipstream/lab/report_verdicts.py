@@ -39,6 +39,8 @@ from slipstream.lab.report_words import (
 from slipstream.lab.verdict import Verdict
 
 _SHOWN_REASONS: Final = 3
+_MOST_REASON: Final = 90
+_GAINS: Final = ("speed-up ", "throughput ")
 _GATE: Final[dict[bool | None, tuple[str, Tone, str]]] = {
     True: ("✓", "good", "passed"),
     False: ("✗", "bad", "failed"),
@@ -134,7 +136,7 @@ def _verdict_row(analysis: Analysis, group: Sequence[Verdict]) -> Cells:
     gain = "" if first.word == "not run" else _gain(analysis, first)
     word = Word(first.word, TONES[first.word])
     gates = tuple(_mark(gate) for gate in first.gates) or ""
-    return [first.stratum, listed(conditions, 6), word, gain, gates, _why(first)]
+    return [first.stratum, listed(conditions, 6), word, gain, gates, why_of(first)]
 
 
 def _gain(analysis: Analysis, verdict: Verdict) -> Entry:
@@ -150,10 +152,20 @@ def _mark(gate: GateResult) -> Word:
     return Word(f"{sign} {gate.name}", tone, f"{gate.name} {word}: {gate.observed}")
 
 
-def _why(verdict: Verdict) -> str:
-    shown = [shortened(reason, 200) for reason in verdict.reasons[:_SHOWN_REASONS]]
+def why_of(verdict: Verdict) -> str:
+    """What decided, as a cell of a table holds it."""
+    shown = [_brief(reason) for reason in verdict.reasons[:_SHOWN_REASONS]]
     left = len(verdict.reasons) - len(shown)
     return "; ".join(shown) + (f"; {left} more below" if left > 0 else "")
+
+
+def _brief(reason: str) -> str:
+    """What decides of a reason; the gain has a column of its own, and the whole stands below."""
+    parts = reason.split("; ")
+    gate, _, first = parts[0].partition(": ")
+    if len(parts) > 1 and first.startswith(_GAINS):
+        parts = [f"{gate}: {parts[1]}"]
+    return shortened(parts[0], _MOST_REASON)
 
 
 def _gates(analysis: Analysis) -> list[Part]:

@@ -24,6 +24,7 @@ from slipstream.lab.runtimes import llama_flags, observing
 from slipstream.lab.runtimes.base import Endpoint, Metrics
 from slipstream.lab.runtimes.faults import IdentityError
 from slipstream.lab.runtimes.one_model import is_healthy, require_one_model
+from slipstream.lab.runtimes.own_server import OwnServer
 from slipstream.lab.runtimes.program_facts import (
     Version,
     devices_of,
@@ -33,13 +34,13 @@ from slipstream.lab.runtimes.program_facts import (
     same_commit,
     version_of,
 )
-from slipstream.lab.runtimes.server_process import HOST, ServerProcess, free_port
+from slipstream.lab.runtimes.server_process import HOST, free_port
 
 LAUNCHER: Final = Path(__file__).with_name("xllamacpp_launcher.py")
 LEAST_READY_S: Final = 120.0
 
 
-class LlamaServer:
+class LlamaServer(OwnServer):
     """
     Args:
         name: of the runtime in the plan.
@@ -55,7 +56,7 @@ class LlamaServer:
                 "neither, both, or a `url`",
                 "A server that runs already is of kind `openai`.",
             )
-        self.name, self.plan = name, plan
+        super().__init__(name, plan)
         self._program: list[str] = (
             [found_program(plan.binary)]
             if plan.binary
@@ -64,12 +65,6 @@ class LlamaServer:
         self._help: Help | None = None
         self._help_text = ""
         self._devices = ""
-        self._process: ServerProcess | None = None
-        self._endpoint: Endpoint | None = None
-        self._manifest: Manifest | None = None
-        self._slots = 1
-        self._peak: int | None = None
-        self._found: tuple[str, ...] = ()
         self._drafts: DraftLines | None = None
         self._probed: dict[str, ObservedRecord] = {}
 
@@ -179,28 +174,16 @@ class LlamaServer:
         log: Path,
         more: Sequence[str],
     ) -> Endpoint:
-        if method.not_run:
-            raise OptionError(f"a condition that {self.name} can run", method.not_run, "Skip it.")
-        self.stop()
+        self._begin(method, manifest, slots)
         port = free_port()
         command = self.command(method, manifest.plan, slots, port, more)
         endpoint = Endpoint(url=f"http://{HOST}:{port}", dialect="llama", log=log)
-        self._manifest, self._slots, self._found = manifest, slots, ()
-        self._process = ServerProcess(self.name, command, log)
-        self._endpoint = replace(endpoint, pids=(self._process.pid,))
-        self._drafts = DraftLines(log)
-        try:
+        with self._started(command, log) as process:
+            self._endpoint = replace(endpoint, pids=(process.pid,))
+            self._drafts = DraftLines(log)
             limit_s = max(manifest.plan.rules.timeout_s, LEAST_READY_S)
-            self._process.await_ready(lambda: is_healthy(endpoint), limit_s)
+            process.await_ready(lambda: is_healthy(endpoint), limit_s)
             require_one_model(self._props(), locate(manifest.plan.target.model))
-        except BaseException:
-            self.stop()
-            raise
-        return self._endpoint
-
-    def _running(self) -> Endpoint:
-        if self._endpoint is None or self._process is None:
-            raise PeerRuntimeError(f"{self.name} to run", "it is not started", "Start it.")
         return self._endpoint
 
     def _props(self) -> Mapping[str, Any]:
@@ -271,20 +254,6 @@ class LlamaServer:
         if self._drafts is None or not found.raw or found.counts.drafted is not None:
             return found
         return replace(found, counts=self._drafts.counts())  # of builds that count in no metric
-
-    def peak_rss_bytes(self) -> int | None:
-        """See ``Runtime.peak_rss_bytes``."""
-        return self._peak if self._process is None else self._process.memory.peak_bytes()
-
-    def stop(self) -> Sequence[str]:
-        """See ``Runtime.stop``."""
-        if self._process is None:
-            return self._found
-        process, self._process = self._process, None
-        ended = process.end()
-        self._peak = process.memory.peak_bytes()
-        self._found = (*ended, *scan_file(process.log).findings)
-        return self._found
 
 
 def _with_paths(

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from slipstream.catalog import locate
-from slipstream.errors import OptionError, PeerRuntimeError
+from slipstream.errors import OptionError
 from slipstream.lab import told
 from slipstream.lab.client import Prompt, ask_now
 from slipstream.lab.help_text import Help
-from slipstream.lab.log_scan import scan_file
 from slipstream.lab.manifest import UNKNOWN, Manifest, MethodIdentity, RuntimeIdentity
 from slipstream.lab.metrics_text import metrics_of, target_passes, verified_rows
 from slipstream.lab.plan import ConditionPlan, Plan, RuntimePlan
@@ -26,6 +25,7 @@ from slipstream.lab.records import ObservedRecord
 from slipstream.lab.runtimes import llama_flags, observing, slipstream_flags
 from slipstream.lab.runtimes.base import Endpoint, Metrics
 from slipstream.lab.runtimes.faults import CrashedError, WrongModelError
+from slipstream.lab.runtimes.own_server import OwnServer
 from slipstream.lab.runtimes.program_facts import file_sha256, said
 from slipstream.lab.runtimes.server_process import HOST, ServerProcess
 
@@ -35,7 +35,7 @@ _FEW_TOKENS: Final = 2
 _WIDE: Final = {"COLUMNS": "400", "PYTHONUNBUFFERED": "1"}
 
 
-class Slipstream:
+class Slipstream(OwnServer):
     """
     Args:
         name: of the runtime in the plan.
@@ -52,17 +52,11 @@ class Slipstream:
                 plan.binary or plan.python or plan.url,
                 "It is the Slipstream that runs the lab; another one is of kind `openai`.",
             )
-        self.name, self.plan = name, plan
+        super().__init__(name, plan)
         self._program = [*(program or (sys.executable, "-m", "slipstream")), "serve"]
         self._help: Help | None = None
         self._help_text = ""
-        self._process: ServerProcess | None = None
         self._ready: Mapping[str, Any] = {}
-        self._endpoint: Endpoint | None = None
-        self._manifest: Manifest | None = None
-        self._slots = 1
-        self._peak: int | None = None
-        self._found: tuple[str, ...] = ()
 
     def _helped(self) -> Help:
         if self._help is None:
@@ -131,30 +125,18 @@ class Slipstream:
 
     def start(self, method: MethodIdentity, manifest: Manifest, slots: int, log: Path) -> Endpoint:
         """See ``Runtime.start``."""
-        if method.not_run:
-            raise OptionError(f"a condition that {self.name} can run", method.not_run, "Skip it.")
-        self.stop()
-        self._manifest, self._slots, self._found = manifest, slots, ()
+        self._begin(method, manifest, slots)
         said_file = log.with_name(log.name + ".ready.json")
         command = self.command(method, manifest.plan, slots)
-        self._process = ServerProcess(self.name, command, log, stdout=said_file, environment=_WIDE)
-        try:
-            self._await(said_file, max(manifest.plan.rules.timeout_s, LEAST_READY_S))
+        with self._started(command, log, stdout=said_file, environment=_WIDE) as process:
+            self._await(process, said_file, max(manifest.plan.rules.timeout_s, LEAST_READY_S))
             self._endpoint = Endpoint(
-                url=told.text(self._ready.get("url")),
-                dialect="llama",
-                pids=(self._process.pid,),
-                log=log,
+                url=told.text(self._ready.get("url")), dialect="llama", pids=(process.pid,), log=log
             )
             self._require_model(manifest)
-        except BaseException:
-            self.stop()
-            raise
         return self._endpoint
 
-    def _await(self, said_file: Path, limit_s: float) -> None:
-        assert self._process is not None
-
+    def _await(self, process: ServerProcess, said_file: Path, limit_s: float) -> None:
         def came() -> bool:
             with contextlib.suppress(OSError, ValueError):
                 with said_file.open("rb") as file:
@@ -163,7 +145,7 @@ class Slipstream:
             return self._ready.get("ready") is True
 
         self._ready = {}
-        self._process.await_ready(came, limit_s)
+        process.await_ready(came, limit_s)
         if not told.text(self._ready.get("url")).startswith(f"http://{HOST}:"):
             raise CrashedError(
                 "a ready line with its address", str(self._ready)[:200], "See its log."
@@ -182,11 +164,6 @@ class Slipstream:
                 found[:12],
                 "The file changed: freeze anew.",
             )
-
-    def _running(self) -> Endpoint:
-        if self._endpoint is None or self._process is None:
-            raise PeerRuntimeError(f"{self.name} to run", "it is not started", "Start it.")
-        return self._endpoint
 
     def observed(self, method: MethodIdentity) -> ObservedRecord:
         """See ``Runtime.observed``. An answer tells the kernel paths that ran so far, so it asks
@@ -231,20 +208,6 @@ class Slipstream:
     def metrics(self) -> Metrics:
         """See ``Runtime.metrics``."""
         return metrics_of(observing.text_at(self._running(), "/metrics"))
-
-    def peak_rss_bytes(self) -> int | None:
-        """See ``Runtime.peak_rss_bytes``."""
-        return self._peak if self._process is None else self._process.memory.peak_bytes()
-
-    def stop(self) -> Sequence[str]:
-        """See ``Runtime.stop``."""
-        if self._process is None:
-            return self._found
-        process, self._process = self._process, None
-        ended = process.end()
-        self._peak = process.memory.peak_bytes()
-        self._found = (*ended, *scan_file(process.log).findings)
-        return self._found
 
 
 def _release() -> str:
