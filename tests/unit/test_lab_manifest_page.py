@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
+import pytest
 
-from slipstream.lab import manifest
+from slipstream.lab import manifest, plan
 from slipstream.lab.manifest import schema
 from slipstream.lab.manifest_page import manifest_page
 
@@ -19,23 +21,29 @@ def test_the_page_is_current() -> None:
     )
 
 
-def test_every_group_says_what_it_prevents() -> None:
-    page = manifest_page()
-    groups = [
+def groups_of(module: ModuleType) -> list[type[msgspec.Struct]]:
+    return [
         kind
-        for kind in vars(manifest).values()
+        for kind in vars(module).values()
         if isinstance(kind, type)
         and issubclass(kind, msgspec.Struct)
-        and kind.__module__ == manifest.__name__
+        and kind.__module__ == module.__name__
         and not kind.__name__.startswith("_")
-        and kind is not manifest.Manifest
     ]
-    assert len(groups) >= 7
+
+
+@pytest.mark.parametrize(("module", "least"), [(manifest, 8), (plan, 10)])
+def test_every_group_says_what_it_prevents_and_every_key_what_it_means(
+    module: ModuleType, least: int
+) -> None:
+    groups = groups_of(module)
+    assert len(groups) >= least
     for group in groups:
-        section = page.partition(f"## {group.__name__}\n")[2].partition("\n## ")[0]
-        assert section.strip().startswith("Prevents: "), group
+        section = manifest_page().partition(f"\n## {group.__name__}\n")[2].partition("\n## ")[0]
+        assert "Prevents: " in section.partition("|")[0], group
         for name in group.__struct_fields__:
-            assert f"| `{name}` |" in section
+            row = next(r for r in section.splitlines() if r.startswith(f"| `{name}` |"))
+            assert row.split(" | ")[-1].rstrip(" |"), (group, name)
 
 
 def test_the_schema_has_the_same_texts() -> None:

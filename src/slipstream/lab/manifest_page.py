@@ -49,8 +49,9 @@ _PLAN_GROUPS: Final = (
     plan.Tenants,
     plan.Rules,
     plan.Question,
+    plan.Comparison,
 )
-_ATTRIBUTE: Final = re.compile(r"^ {4}([a-z0-9_, ]+): (.*)$")
+_ATTRIBUTE: Final = re.compile(r"^ {4}([a-z0-9_][a-z0-9_, ]*): (.*)$")
 
 
 def manifest_page() -> str:
@@ -111,7 +112,7 @@ def _docstring(group: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
             texts |= dict.fromkeys(names, entry[2])
         else:
             texts |= {name: f"{texts[name]} {line.strip()}" for name in names}
-    return " ".join(about.split()), {name: _plain(text) for name, text in texts.items()}
+    return _plain(about), {name: _plain(text) for name, text in texts.items()}
 
 
 def _inline(group: type[msgspec.Struct]) -> dict[str, str]:

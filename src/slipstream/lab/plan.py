@@ -24,7 +24,7 @@ SAME: Final = "same"
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model file.
+    """A model file. Prevents: a file whose origin and terms only its path hints at.
 
     Attributes:
         model: a path or a catalogue name.
@@ -44,7 +44,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class RuntimePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A program to measure.
+    """A program to measure. Prevents: a series of whatever binary lay there that day.
 
     Attributes:
         kind: which of ``lab.runtimes``.
@@ -72,7 +72,7 @@ class RuntimePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ConditionPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One way of drafting.
+    """One way of drafting. Prevents: two changes at a time, and values nobody chose.
 
     Attributes:
         name: unique; ``none`` is always there and need not be listed.
@@ -99,7 +99,7 @@ class ConditionPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Arrivals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How requests come.
+    """How requests come. Prevents: latency of one stream read as throughput under load.
 
     Attributes:
         kind: ``closed`` = each client asks again when it has its answer.
@@ -117,16 +117,22 @@ class Arrivals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Tenants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who must not learn of one another: names of tenants, each a session or key of its own."""
+    """Who must not learn of one another. Prevents: drafts made of what another tenant wrote.
+
+    Attributes:
+        names: of tenants, each a session or key of its own; empty = none are declared.
+    """
 
     names: tuple[str, ...] = ()
 
 
 class SamplingPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Sampling of every request; the second stage repeats it with ``sampler``.
+    """Sampling of every request. Prevents: outputs that differ by their dice taken for a defect.
 
     Attributes:
         seed: of prompt i it is ``seed + i``.
+        max_tokens: most of an output; a prompt's own limit may be lower.
+        stop: texts that end an output.
         sampler: the user's real sampler (``SamplingOptions``' keys); empty = no second stage.
     """
 
@@ -137,7 +143,7 @@ class SamplingPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fixed before the first request; none of them is learnt from a result.
+    """Fixed before the first request. Prevents: a rule that is learnt from a result, ours or not.
 
     Attributes:
         comparison: what equality with ``none`` is taken of.
@@ -171,15 +177,21 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the run is to decide, in the words of the report's first line."""
+    """What the run is to decide. Prevents: an answer to a question that nobody asked.
+
+    Attributes:
+        text: the report's first line.
+        pages: official pages consulted: ``url``, ``commit``, ``at`` (date-time with zone).
+    """
 
     text: str = "Does speculation pay on this machine, with these files, for these workloads?"
     pages: tuple[Mapping[str, str], ...] = ()
-    """Official pages consulted: ``url``, ``commit``, ``at`` (date-time with zone)."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Two builds under conditions that differ in rows alone; without builds, a study.
+
+    Prevents: a change that every build shows, or none of rows, credited to few-row kernels.
 
     Attributes:
         builds: A and B, keys of ``Plan.runtimes``; figures are B's over A's.
@@ -195,7 +207,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole plan.toml.
+    """A whole plan.toml. Prevents: a run that cannot be asked again in the same words.
 
     Attributes:
         name: of the run, in paths: letters, digits, ``-``.
@@ -217,6 +229,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             the end and studied no further; ``same`` = what is in use now is each runtime itself
             without drafting, so that the way back is to switch drafting off; empty = nothing is
             kept, and nothing can be adopted.
+        question: what is to be decided.
+        sampling, arrivals, tenants: how requests sample, when they come, and who sends them.
+        rules: that decide a verdict.
         power, cooling, load_note: what only a person can know; empty = ``unknown``.
     """
 
