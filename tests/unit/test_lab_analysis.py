@@ -309,14 +309,19 @@ def test_predicted_paths_are_no_observation() -> None:
     assert seen(told).evidence == ("a log",)
 
 
-def test_what_was_told_last_counts() -> None:
-    first = observed("suffix", {"n": 1, "only": 2}, layers_offloaded=3)
-    second = observed("suffix", {"n": 4}, differs={"n": ("1", "4")})
-    made = of_story([*Story().lines(2), first, second])
+def test_settings_that_processes_told_otherwise_are_all_shown() -> None:
+    """What one concurrency had in effect is not what another had."""
+    first = observed("suffix", {"n": 1, "only": [2], "same": 7}, layers_offloaded=3)
+    second = observed("suffix", {"n": 4, "same": 7}, differs={"n": ("1", "4")}, layers_offloaded=3)
+    made = of_story([*Story().lines(2), first, second, first])
     seen = next(s for s in made.seen if s.condition == "suffix")
-    assert seen.effective == {"n": 4, "only": 2}
+    assert seen.effective == {"n": "1; 4", "only": [2], "same": 7}
     assert seen.layers_offloaded == 3
     assert seen.differs == {"n": ("1", "4")}
+    fewer = observed("suffix", {"n": 4}, layers_offloaded=2)
+    made = of_story([*Story().lines(2), first, fewer])
+    seen = next(s for s in made.seen if s.condition == "suffix")
+    assert (seen.layers_offloaded, seen.effective["layers offloaded"]) == (None, "3; 2")
 
 
 def test_claims_are_passed_on_and_used_for_nothing() -> None:

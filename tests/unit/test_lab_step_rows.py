@@ -10,11 +10,19 @@ import msgspec
 import pytest
 
 from lab_records import RUN, Story, manifest, observed
-from lab_world import SIMPLE, World, manifest_of, plan_of, runtimes_of, tools_of
+from lab_world import (
+    SIMPLE,
+    FakeRuntime,
+    World,
+    manifest_of,
+    plan_of,
+    runtimes_of,
+    tools_of,
+)
 from slipstream.lab.analysis import analysed
 from slipstream.lab.cells import Cell, Evidence
 from slipstream.lab.findings import findings
-from slipstream.lab.manifest import Observation
+from slipstream.lab.manifest import MethodIdentity, Observation
 from slipstream.lab.plan import Plan, Rules
 from slipstream.lab.probe import Reading
 from slipstream.lab.records import BlockRecord, Line, ObservedRecord, RequestRecord
@@ -74,8 +82,10 @@ def test_the_processes_of_a_cold_block_add_up() -> None:
 
 
 def test_a_process_whose_counts_went_back_tells_nothing_of_its_block() -> None:
-    lines = [*Story().lines(2), told(1, {"2": 3}, {"2": 4}), told(2, {"2": 1})]
+    back = told(1, {"2": 3}, {"2": 4})
+    lines = [*Story().lines(2), back, told(2, {"2": 1})]
     assert told_by(lines) == StepRows(histogram={"2": 1}, blocks=1, of=2)
+    assert unplaced(Evidence(manifest(), [*Story().lines(2), back]), "own", "suffix") == ()
 
 
 def test_other_workloads_concurrencies_and_stages_are_others() -> None:
@@ -242,6 +252,25 @@ def test_a_cold_run_records_every_process(tmp_path: Path) -> None:
     timed = [x for x in lines if isinstance(x, RequestRecord) and x.condition == "ngram-simple"]
     alone = sum(x.cold and not x.warm_up for x in timed)
     assert len([x for x in told if x.rows_before == {}]) == alone
+
+
+class _Telling(FakeRuntime):
+    """Tells rows whenever it is asked, and not in its counters."""
+
+    def observed(self, method: MethodIdentity) -> ObservedRecord:
+        return msgspec.structs.replace(super().observed(method), rows_histogram={"3": 9})
+
+
+def test_rows_of_a_probe_and_a_start_are_no_block_s(tmp_path: Path) -> None:
+    made, world = manifest_of(plan_of(SIMPLE)), World()
+    runtimes = {name: _Telling(name, world, r) for name, r in made.plan.runtimes.items()}
+    run(tmp_path, made, runtimes, tools=tools_of(made, world))
+    lines = read_records(tmp_path / RECORDS)
+    apart = [x.rows_histogram for x in _placed(lines) if x.block is None]
+    told = [x for x in _placed(lines) if x.block is not None]
+    assert apart == [{}]
+    assert told
+    assert all((x.rows_histogram, x.rows_before) == ({"3": 9}, None) for x in told)
 
 
 def test_a_runtime_that_tells_no_rows_is_observed_once(tmp_path: Path) -> None:

@@ -16,11 +16,13 @@ from slipstream.lab.cells import MIX, Cell, Evidence
 from slipstream.lab.findings import EFFECTS, detect
 from slipstream.lab.manifest import UNKNOWN, Manifest, PromptIdentity, RuntimeIdentity
 from slipstream.lab.published import Claim
-from slipstream.lab.records import Line, ObservedRecord
+from slipstream.lab.records import Line
 from slipstream.lab.shareable import without_paths
 from slipstream.lab.step_rows import unplaced
 from slipstream.lab.verdict import Verdict, judge_all
 
+_LAYERS: Final = "layers offloaded"
+_MOST_VALUES: Final = 8  # of one setting, told by several processes
 _MIXED: Final = "Under the plan's own mix of workloads: does speculation pay under load?"
 _NO_QUESTION: Final = "What does speculation do to the total time and to the output here?"
 SCOPE: Final = (
@@ -198,6 +200,8 @@ def _seen_of(evidence: Evidence, runtime: str, condition: str) -> shown.Seen:
     both = bool(predicted) and bool(observed)
     kinds = {_kind(path) for path in predicted}
     other = [p for p in observed if p not in predicted] if both else []
+    layers = _values(o.layers_offloaded for o in own if o.layers_offloaded is not None)
+    several = {_LAYERS: _joined(layers)} if len(layers) > 1 else {}
     return shown.Seen(
         runtime=runtime,
         condition=condition,
@@ -207,10 +211,10 @@ def _seen_of(evidence: Evidence, runtime: str, condition: str) -> shown.Seen:
         beside=tuple(p for p in other if _kind(p) not in kinds),
         unseen=tuple(p for p in predicted if p not in observed) if both else (),
         evidence=_distinct(line for o in own for line in o.path_evidence),
-        capability=_merged(o.capability for o in own),
-        layers_offloaded=_last(own),
+        capability=_settings(o.capability for o in own),
+        layers_offloaded=layers[0] if len(layers) == 1 else None,
         unplaced_rows=unplaced(evidence, runtime, condition),
-        effective=_merged(o.effective for o in own),
+        effective=_settings(o.effective | several for o in own),
         differs=_merged(o.differs for o in own),
     )
 
@@ -227,6 +231,24 @@ def _merged(tables: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return dict(sorted(found.items()))
 
 
-def _last(records: Sequence[ObservedRecord]) -> int | None:
-    told = [o.layers_offloaded for o in records if o.layers_offloaded is not None]
-    return told[-1] if told else None
+def _settings(tables: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Key -> its value; where processes told several (of other concurrencies), all of them."""
+    told: dict[str, list[Any]] = {}
+    for table in tables:
+        for key, value in table.items():
+            told.setdefault(key, []).append(value)
+    values = {key: _values(given) for key, given in sorted(told.items())}
+    return {key: own[0] if len(own) == 1 else _joined(own) for key, own in values.items()}
+
+
+def _values(given: Iterable[Any]) -> list[Any]:
+    """Distinct ones in the order told, hashable or not."""
+    found: list[Any] = []
+    for value in given:
+        if value not in found and len(found) < _MOST_VALUES:
+            found.append(value)
+    return found
+
+
+def _joined(values: Sequence[Any]) -> str:
+    return "; ".join(str(value) for value in values)

@@ -206,6 +206,8 @@ class Seen(_Part, frozen=True, kw_only=True):
         unpredicted, unseen: what only one of both has, where both are known.
         beside: observed steps of a kind that the tables do not choose a kernel of.
         unplaced_rows: rows -> steps of processes of unknown blocks (see ``step_rows.unplaced``).
+        layers_offloaded: None where it is unknown, or processes told several (in ``effective``).
+        effective: setting -> value; of processes that told several, all in one text.
         differs: setting -> (asked, in effect).
     """
 
