@@ -59,6 +59,8 @@ def test_the_figures_of_a_condition_stand_beside_those_of_none() -> None:
     assert own.speed is not None
     assert own.speed.figure.median == pytest.approx(1.25)
     assert own.speed.figure.n == 6
+    assert own.speed.low is not None
+    assert own.speed.high is not None
     assert own.speed.low <= 1.25 <= own.speed.high
     assert none.speed is None
     assert own.total_s is not None

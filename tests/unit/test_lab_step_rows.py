@@ -21,6 +21,7 @@ from lab_world import (
 )
 from slipstream.lab.analysis import analysed
 from slipstream.lab.cells import Cell, Evidence
+from slipstream.lab.compare_rows import HISTOGRAM, MEAN, rows_of
 from slipstream.lab.findings import findings
 from slipstream.lab.manifest import MethodIdentity, Observation
 from slipstream.lab.plan import Plan, Rules
@@ -190,6 +191,16 @@ def test_short_steps_are_weighed_over_all_blocks() -> None:
     ]
 
 
+def test_a_comparison_needs_the_rows_of_every_block() -> None:
+    def made(*rows: ObservedRecord) -> tuple[str, float | None]:
+        found = rows_of(Evidence(manifest(), [*Story().lines(2), *rows]), HERE)
+        assert found is not None
+        return found.source, found.mean
+
+    assert made(told(1, {"2": 1}), told(2, {"4": 1})) == (HISTOGRAM, 3.0)
+    assert made(told(1, {"2": 1})) == (MEAN, 7.0)
+
+
 def test_rows_of_unknown_blocks_are_told_as_that() -> None:
     old = observed("suffix", {}, rows_histogram={"9": 1})
     ((_, stratum, slots, text),) = left([*Story().lines(2), old])
@@ -301,6 +312,8 @@ def test_a_report_shows_each_workload_and_the_blocks_behind_it() -> None:
     assert "chat | suffix | 2 of 2 | left out | 2: 2, 10: 1" in text
     assert "suffix | 1 of 2 | left out | 3: 7" in text
     assert "do not add up" not in text
+    kept = Story(block=second_repeated).lines(2)
+    assert "suffix | 1 of 1 | left out | 2: 1, 10: 1" in shown([*kept, *rows[:2]])
 
 
 def test_a_report_says_of_old_rows_what_they_are() -> None:
