@@ -121,3 +121,10 @@ def test_any_text_is_read(text: str) -> None:
 
 def test_of_a_sample_that_comes_twice_the_last_counts() -> None:
     assert samples("a 1\na 2 1700000000000\n") == {"a": {(): 2.0}}
+
+
+def test_rows_that_are_not_counted_are_not_none_so_far() -> None:
+    assert metrics_of(llama(8, 5, 3, 3, 2)).rows is None
+    assert metrics_of("").rows is None
+    assert metrics_of("# TYPE slipstream_verifying_passes_total counter\n").rows == {}
+    assert metrics_of(OWN).rows == {"3": 7, "64": 2}
