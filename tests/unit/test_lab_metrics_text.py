@@ -126,5 +126,6 @@ def test_of_a_sample_that_comes_twice_the_last_counts() -> None:
 def test_rows_that_are_not_counted_are_not_none_so_far() -> None:
     assert metrics_of(llama(8, 5, 3, 3, 2)).rows is None
     assert metrics_of("").rows is None
-    assert metrics_of("# TYPE slipstream_verifying_passes_total counter\n").rows == {}
+    nothing_yet = "# TYPE slipstream_verifying_passes_total counter\nslipstream_rows_total 3\n"
+    assert metrics_of(nothing_yet).rows == {}
     assert metrics_of(OWN).rows == {"3": 7, "64": 2}
