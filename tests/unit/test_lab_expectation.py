@@ -265,6 +265,7 @@ def test_requests_are_listed_with_their_order() -> None:
     assert "draft-simple: trial" in text
     assert "draft-simple: chat, 5 rounds each: none, d; 10 blocks" in text
     assert max(map(len, text.splitlines())) <= 100
+    assert "\N{NO-BREAK SPACE}" not in text  # it is for the eye, and to be copied
 
 
 def test_requests_of_a_plan_with_a_sampler_and_slots() -> None:

@@ -40,7 +40,8 @@ from slipstream.lab.verdict import Verdict
 
 _SHOWN_REASONS: Final = 3
 _MOST_REASON: Final = 90
-_GAINS: Final = ("speed-up ", "throughput ")
+_WHY_LAST: Final = ("output",)
+"""Gates whose evidence ends with why it does not suffice; that of others begins with it."""
 _GATE: Final[dict[bool | None, tuple[str, Tone, str]]] = {
     True: ("✓", "good", "passed"),
     False: ("✗", "bad", "failed"),
@@ -154,18 +155,19 @@ def _mark(gate: GateResult) -> Word:
 
 def why_of(verdict: Verdict) -> str:
     """What decided, as a cell of a table holds it."""
-    shown = [_brief(reason) for reason in verdict.reasons[:_SHOWN_REASONS]]
+    shown = [_brief(verdict, reason) for reason in verdict.reasons[:_SHOWN_REASONS]]
     left = len(verdict.reasons) - len(shown)
     return "; ".join(shown) + (f"; {left} more below" if left > 0 else "")
 
 
-def _brief(reason: str) -> str:
+def _brief(verdict: Verdict, reason: str) -> str:
     """What decides of a reason; the gain has a column of its own, and the whole stands below."""
-    parts = reason.split("; ")
-    gate, _, first = parts[0].partition(": ")
-    if len(parts) > 1 and first.startswith(_GAINS):
-        parts = [f"{gate}: {parts[1]}"]
-    return shortened(parts[0], _MOST_REASON)
+    decisive = reason.partition("; ")[0]
+    for gate in verdict.gates:
+        if reason.startswith(head := f"{gate.name} not measurable: "):
+            parts = (gate.evidence or gate.observed).split("; ")
+            decisive = head + parts[-1 if gate.name in _WHY_LAST else 0]
+    return shortened(decisive, _MOST_REASON)
 
 
 def _gates(analysis: Analysis) -> list[Part]:
