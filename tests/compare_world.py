@@ -17,9 +17,10 @@ from slipstream.lab.compare_data import ComparisonResult, Series
 from slipstream.lab.compare_outputs import loader
 from slipstream.lab.compare_stops import Watch
 from slipstream.lab.manifest import ArtifactIdentity, Manifest, MethodIdentity, RuntimeIdentity
+from slipstream.lab.outcome import Outcome
 from slipstream.lab.plan import Arrivals, Comparison, ConditionPlan, Plan, RuntimePlan
 from slipstream.lab.records import Line, ObservedRecord
-from slipstream.lab.run import Outcome, run
+from slipstream.lab.run import run
 from slipstream.lab.runtimes.base import Endpoint
 from slipstream.lab.store import RECORDS, read_records
 

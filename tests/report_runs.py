@@ -15,6 +15,7 @@ from slipstream.lab.asking import Asked
 from slipstream.lab.freeze import MANIFEST
 from slipstream.lab.manifest import Manifest
 from slipstream.lab.plan import ConditionPlan
+from slipstream.lab.probe import Probe
 from slipstream.lab.records import Counts, Line
 from slipstream.lab.run import run
 from slipstream.lab.runtimes.base import Endpoint
@@ -98,12 +99,17 @@ def planned(folder: Path, *conditions: ConditionPlan, **given: Any) -> Manifest:
 
 
 def executed(
-    folder: Path, *conditions: ConditionPlan, world: World | None = None, **given: Any
+    folder: Path,
+    *conditions: ConditionPlan,
+    world: World | None = None,
+    probe: Probe | None = None,
+    **given: Any,
 ) -> Manifest:
-    """The same, run to its end."""
+    """The same, run to its end, on a quiet machine unless its probe says otherwise."""
     manifest = planned(folder, *conditions, **given)
     told = world or TimedWorld(seconds={"none": 1.0, "ngram-simple": 0.6, "suffix": 0.97})
-    run(folder, manifest, runtimes_of(manifest, told), tools=tools_of(manifest, told))
+    own: dict[str, Any] = {} if probe is None else {"probe": probe}
+    run(folder, manifest, runtimes_of(manifest, told), tools=tools_of(manifest, told, **own))
     return manifest
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ import pytest
 import slipstream
 from builders import tiny_model
 from slipstream.cli.app import LAB_VERBS, dispatch
-from slipstream.cli.lab_run import outcome_lines
+from slipstream.cli.lab_run import EXIT_CODES, exit_code, outcome_lines
 from slipstream.errors import ModelFileError, OptionError
 from slipstream.lab.conditions import Rung
+from slipstream.lab.disturbance import Disturbance
 from slipstream.lab.freeze import read_manifest
+from slipstream.lab.outcome import Ended, Outcome
 from slipstream.lab.plan_file import read_plan
 from slipstream.lab.records import FindingRecord
-from slipstream.lab.run import Ended, Outcome
 
 
 @pytest.fixture(autouse=True)
@@ -133,12 +135,37 @@ def test_resume_without_a_run(folder: Path) -> None:
 def test_how_a_run_ended(ended: Ended, left: int, goes_on: bool) -> None:
     rung = Rung("own", "m", "chat", "ngram", 1, "not run", "locked")
     finding = FindingRecord(run="r", name="drifted", text="by much")
-    outcome = Outcome(ended, 4, left, (rung,), (finding,), 1.0)
+    told = ("measured: none over chat",)
+    outcome = Outcome(ended, 4, left, (rung,), (finding,), 1.0, measured=1, told=told)
     lines = list(outcome_lines(outcome, Path("runs/r"), "plan.toml"))
     assert lines[0] == f"{ended}; 4 blocks ended, {left} are left"
+    assert lines[1] == "measured: none over chat"
     assert "finding drifted: by much" in lines
     assert "not run: own m, chat: locked" in lines
     assert ("to go on: slipstream lab run plan.toml --resume --out runs/r" in lines) == goes_on
+
+
+def test_a_run_without_a_figure_is_no_success() -> None:
+    why = "not measured: none over chat: 2 of 2 blocks failed: crashed: no answer"
+    empty = Outcome("complete", 2, 0, (), (), 1.0, told=("measured: nothing", why))
+    lines = list(outcome_lines(empty, Path("runs/r"), "plan.toml"))
+    assert lines[0] == "complete, but nothing could be measured; 2 blocks ended, 0 are left"
+    assert lines[1:3] == ["measured: nothing", why]
+    assert exit_code(empty) == EXIT_CODES["unmeasured"] == 3
+    assert exit_code(replace(empty, measured=1)) == 0
+    for ended in ("interrupted", "stopped"):
+        assert exit_code(replace(empty, ended=ended)) == EXIT_CODES[ended] not in (0, 3)
+
+
+def test_the_end_says_what_a_busy_machine_cost() -> None:
+    lost = Disturbance(ran=36, repeated=20, lost=9)
+    outcome = Outcome("complete", 16, 0, (), (), 1.0, disturbance=lost, advice=lost.advice(0.2))
+    text = " ".join(outcome_lines(outcome, Path("runs/r"), "plan.toml"))
+    assert (
+        "the machine disturbed 29 of the 36 times that a block ran: 20 ran once more, 9 count for "
+        "nothing. Close other programs" in text
+    )
+    assert "raise drift_limit (0.2)" in text
 
 
 def test_schema(capsys: pytest.CaptureFixture[str]) -> None:

@@ -167,6 +167,32 @@ def test_gate_tells_every_gate_and_why(open_run: str, capsys: pytest.CaptureFixt
     assert told["failing"] == [["fake", "prose", "ngram-simple", 1, "inconclusive"]]
 
 
+def test_an_unfinished_run_passes_no_gate_unless_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    executed(tmp_path)
+    lenient = ["lab", "gate", str(tmp_path), "--require", "not-reject", "--workload", "repetitive"]
+    lenient += ["--condition", "ngram-simple"]
+    assert dispatch(lenient) == 0
+    assert "unfinished" not in capsys.readouterr().out
+    cut(tmp_path, 40)
+    assert dispatch([*lenient, "--json"]) == 1
+    shown = capsys.readouterr().out
+    text = " ".join(shown.split())
+    assert (
+        "unfinished: the run is interrupted (it was ended before its last block); 9 of 45" in text
+    )
+    assert "failed: the run is unfinished, though 1 of 1 verdicts are anything but `reject`" in text
+    told = json.loads(shown.splitlines()[-1])
+    assert told["passed"] is False
+    assert told["unfinished"].startswith("unfinished: ")
+    assert dispatch([*lenient, "--allow-unfinished"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "unfinished: the run is interrupted" in text
+    assert "passed: 1 of 1" in text
+    assert dispatch(["lab", "gate", str(tmp_path), "--allow-unfinished"]) == 1
+
+
 def test_an_unexecuted_plan_passes_no_gate(tmp_path: Path) -> None:
     planned(tmp_path)
     for require in ("adopt", "not-reject"):

@@ -18,10 +18,11 @@ from slipstream.lab.conditions import Ladder
 from slipstream.lab.divergences import Causes, Place, open_places
 from slipstream.lab.expectation import expected
 from slipstream.lab.manifest import Manifest
+from slipstream.lab.outcome import Outcome
 from slipstream.lab.output_gate import output_gate
 from slipstream.lab.plan import Arrivals, RuntimePlan
 from slipstream.lab.records import BlockRecord, Divergence, FindingRecord, Line, RequestRecord
-from slipstream.lab.run import Outcome, run
+from slipstream.lab.run import run
 from slipstream.lab.schedule import blocks
 from slipstream.lab.store import RECORDS, read_records
 

@@ -31,6 +31,7 @@ from slipstream.errors import OptionError, RequestError
 from slipstream.lab import outputs
 from slipstream.lab.asking import Asked
 from slipstream.lab.manifest import Manifest
+from slipstream.lab.outcome import Outcome
 from slipstream.lab.plan import Arrivals, RuntimePlan
 from slipstream.lab.probe import Reading
 from slipstream.lab.progress import Silent
@@ -41,7 +42,7 @@ from slipstream.lab.records import (
     ObservedRecord,
     RequestRecord,
 )
-from slipstream.lab.run import Outcome, run
+from slipstream.lab.run import run
 from slipstream.lab.schedule import blocks
 from slipstream.lab.store import RECORDS, measured, read_records
 

@@ -221,7 +221,7 @@ def _write_plan(folder: Path, text: str) -> None:
 
 
 def _run(plan: Plan, folder: Path, arguments: argparse.Namespace, *, resume: bool) -> int:
-    from slipstream.cli.lab_run import EXIT_CODES
+    from slipstream.cli.lab_run import exit_code
     from slipstream.lab.freeze import read_manifest, reopened
     from slipstream.lab.progress import shown
     from slipstream.lab.run import run
@@ -232,7 +232,7 @@ def _run(plan: Plan, folder: Path, arguments: argparse.Namespace, *, resume: boo
     print(printable(f"{folder}: manifest {manifest.digest[:16]}, {plan.question.text}"))
     with shown() as progress:
         outcome = run(folder, manifest, programs, progress=progress)
-    code = _told(folder, EXIT_CODES.get(outcome.ended, 0), arguments)
+    code = _told(folder, exit_code(outcome), arguments)
     if outcome.left and outcome.ended != "stopped":
         print(printable(f"to go on: slipstream lab compare {shlex.quote(str(folder))} --resume"))
     return code

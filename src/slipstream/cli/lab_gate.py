@@ -11,6 +11,7 @@ from slipstream.cli.output import add_json, print_json, printable, wrapped
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from slipstream.lab.analysis_reach import Progress
     from slipstream.lab.verdict import Verdict
 
 ADOPT, NOT_REJECT = "adopt", "not-reject"
@@ -42,15 +43,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="of every verdict chosen; what was not run is no `adopt`, and not-reject passes it "
         "over as long as something ran [adopt]",
     )
+    parser.add_argument(
+        "--allow-unfinished",
+        action="store_true",
+        help="judge what there is of a run that did not come to its end; without it, none passes",
+    )
     add_json(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     from slipstream.cli.lab_verdict_lines import gate_lines, width
     from slipstream.lab.analysis import verdicts_of
+    from slipstream.lab.analysis_state import progress_of
     from slipstream.lab.report_files import read_run
 
-    verdicts = verdicts_of(*read_run(Path(arguments.folder)))
+    run = read_run(Path(arguments.folder))
+    verdicts, open_run = verdicts_of(*run), unfinished(progress_of(*run))
     if not verdicts:
         return _unjudged(arguments)
     chosen = _chosen(verdicts, arguments)
@@ -58,10 +66,25 @@ def execute(arguments: argparse.Namespace) -> int:
     columns = width()
     for verdict in chosen:
         print(printable("\n".join(gate_lines(verdict, columns))))
-    print(summary(len(chosen), len(failing), arguments.require))
+    part = bool(open_run) and not arguments.allow_unfinished
+    told = summary(len(chosen), len(failing), arguments.require, part=part)
+    print("\n".join(wrapped(line) for line in (open_run, told) if line))
     if arguments.json:
-        print_json(_record(chosen, failing, arguments.require))
-    return 1 if failing else 0
+        made = _record(chosen, failing, arguments.require)
+        print_json({**made, "passed": not (failing or part), "unfinished": open_run})
+    return 1 if failing or part else 0
+
+
+def unfinished(made: Progress) -> str:
+    """How a run did not come to its end, and how to judge it all the same; empty = it did."""
+    if made.state == "complete":
+        return ""
+    reason = f" ({made.reason})" if made.reason else ""
+    counts = f"{made.ended} of {made.blocks} blocks ended, {made.left} are missing"
+    return (
+        f"unfinished: the run is {made.state}{reason}; {counts}. Its verdicts are those of a part: "
+        "no pass without --allow-unfinished"
+    )
 
 
 def _unjudged(arguments: argparse.Namespace) -> int:
@@ -72,10 +95,16 @@ def _unjudged(arguments: argparse.Namespace) -> int:
     return 1
 
 
-def summary(chosen: int, failing: int, require: str) -> str:
+def summary(chosen: int, failing: int, require: str, *, part: bool = False) -> str:
+    """
+    Args:
+        part: the run did not come to its end, and nobody asked for its verdicts all the same.
+    """
     wanted = "`adopt`" if require == ADOPT else "anything but `reject`"
     if failing:
         return f"failed: {failing} of {chosen} verdicts are not {wanted}"
+    if part:
+        return f"failed: the run is unfinished, though {chosen} of {chosen} verdicts are {wanted}"
     return f"passed: {chosen} of {chosen} verdicts are {wanted}"
 
 

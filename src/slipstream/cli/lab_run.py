@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from slipstream.lab.manifest import Manifest
+    from slipstream.lab.outcome import Outcome
     from slipstream.lab.plan import Plan
-    from slipstream.lab.run import Outcome
     from slipstream.lab.runtimes.base import Runtime
 
 
-EXIT_CODES = {"interrupted": 130, "stopped": 1}
+UNMEASURED = "unmeasured"
+EXIT_CODES = {"interrupted": 130, "stopped": 1, UNMEASURED: 3}
+"""How a run ended -> exit code, else 0; ``unmeasured`` = it ended by itself without a figure."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -107,13 +109,25 @@ def _run(
     print(printable("\n".join(outcome_lines(outcome, folder, arguments.plan))))
     if arguments.json:
         print_json({**_identity(folder, manifest), "outcome": _plain(outcome)})
-    return EXIT_CODES.get(outcome.ended, 0)
+    return exit_code(outcome)
+
+
+def exit_code(outcome: Outcome) -> int:
+    known = EXIT_CODES.get(outcome.ended)
+    return known if known is not None else (0 if outcome.measured else EXIT_CODES[UNMEASURED])
 
 
 def outcome_lines(outcome: Outcome, folder: Path, plan: str) -> Iterator[str]:
-    """How a run ended, what it found, and what to do next."""
+    """How a run ended, what was measured, what it found, and what to do next."""
+    from slipstream.lab.measured import NOTHING
+
     reason = f": {outcome.reason}" if outcome.reason else ""
-    yield f"{outcome.ended}{reason}; {outcome.blocks} blocks ended, {outcome.left} are left"
+    nothing = "" if outcome.measured else f", but {NOTHING}"
+    counts = f"{outcome.blocks} blocks ended, {outcome.left} are left"
+    yield f"{outcome.ended}{nothing}{reason}; {counts}"
+    yield from outcome.told
+    if lost := outcome.disturbance.text():
+        yield f"{lost}. {outcome.advice}" if outcome.advice else lost
     for finding in outcome.findings:
         yield f"finding {finding.name}: {finding.text}"
     for rung in outcome.not_run:

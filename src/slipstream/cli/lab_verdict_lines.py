@@ -135,6 +135,8 @@ def gate_lines(verdict: Verdict, columns: int) -> Iterator[str]:
 
 def state_line(analysis: Analysis) -> str:
     """How far the run came."""
+    from slipstream.lab.measured import NOTHING
+
     made = analysis.progress
     if made.state == "not executed":
         locked = f", {made.locked} of them known not to run" if made.locked else ""
@@ -142,4 +144,7 @@ def state_line(analysis: Analysis) -> str:
     reason = f" ({made.reason})" if made.reason else ""
     left = f", {made.left} are missing" if made.left else ""
     locked = f", {made.locked} not run" if made.locked else ""
-    return f"{made.state}{reason}: {made.ended} of {made.blocks} blocks ended{left}{locked}"
+    nothing = "" if made.measured else f", but {NOTHING}"
+    lost = f"; {text}" if (text := made.disturbance.text()) else ""
+    counts = f"{made.ended} of {made.blocks} blocks ended{left}{locked}"
+    return f"{made.state}{nothing}{reason}: {counts}{lost}"

@@ -11,6 +11,7 @@ from slipstream.lab import analysis_data as shown
 from slipstream.lab.analysis_answers import answers
 from slipstream.lab.analysis_figures import cells_of, moments_of
 from slipstream.lab.analysis_outputs import ReadOutput, divergences_of, no_outputs
+from slipstream.lab.analysis_reach import Progress, Series
 from slipstream.lab.analysis_state import UNEXECUTED, progress_of, reasons_of, series_of
 from slipstream.lab.cells import MIX, Cell, Evidence
 from slipstream.lab.findings import EFFECTS, detect
@@ -102,7 +103,7 @@ def verdicts_of(manifest: Manifest, lines: Sequence[Line]) -> tuple[Verdict, ...
 
 
 def _judged(
-    evidence: Evidence, series: Iterable[shown.Series], progress: shown.Progress
+    evidence: Evidence, series: Iterable[Series], progress: Progress
 ) -> tuple[Verdict, ...]:
     reasons = reasons_of(series, progress)
 

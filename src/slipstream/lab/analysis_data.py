@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
 from slipstream.lab import manifest
+from slipstream.lab.analysis_reach import Progress, Series
 from slipstream.lab.definitions import Figure, PairedRatio
 from slipstream.lab.plan import Arrivals, Question, Rules, SamplingPlan
 from slipstream.lab.published import Claim
@@ -18,52 +19,9 @@ from slipstream.lab.verdict import Verdict
 VERSION: Final = 1
 """Of report.json: it rises when a key changes its meaning or goes."""
 
-State = Literal["not executed", "interrupted", "stopped", "complete"]
-
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):
     pass
-
-
-class Progress(_Part, frozen=True, kw_only=True):
-    """How far a run came.
-
-    Attributes:
-        reason: of ``interrupted`` and ``stopped``.
-        blocks: of the whole plan; ``ended`` + ``locked`` (the ladder lets them not run) + ``left``.
-        requests: that the blocks of the whole plan would send, warm-ups included.
-        elapsed_s: of all blocks that ended.
-        aborted: requests of attempts without an end; no figure is made of them.
-    """
-
-    state: State
-    reason: str
-    blocks: int
-    ended: int
-    locked: int
-    left: int
-    requests: int
-    elapsed_s: float
-    aborted: int
-
-
-class Series(_Part, frozen=True, kw_only=True):
-    """A condition on a workload, at a rung of the ladder and a concurrency.
-
-    Attributes:
-        done, of: blocks that ended, and that the plan has.
-        state: ``done``, ``to run``, ``waiting`` or ``not run``, with its reason.
-    """
-
-    runtime: str
-    condition: str
-    stratum: str
-    stage: str
-    slots: int
-    state: str
-    reason: str
-    done: int
-    of: int
 
 
 class Runtime(_Part, frozen=True, kw_only=True):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from slipstream.lab.analysis_data import Progress, Series, State
-from slipstream.lab.cells import GREEDY, Cell
+from slipstream.lab.analysis_reach import Progress, Series, State
+from slipstream.lab.cells import GREEDY, Cell, Evidence
 from slipstream.lab.conditions import Ladder, Rung, rungs
+from slipstream.lab.disturbance import disturbance
 from slipstream.lab.expectation import why_not_run
 from slipstream.lab.manifest import Manifest
+from slipstream.lab.measured import measured
 from slipstream.lab.records import BlockRecord, FindingRecord, Line, RequestRecord
 from slipstream.lab.schedule import PATHS, Block, blocks
 from slipstream.lab.store import blocks_of
@@ -29,6 +31,7 @@ def progress_of(manifest: Manifest, lines: Sequence[Line]) -> Progress:
     left = sum(lock is None or lock.waiting for lock in locks)
     elapsed = sum(x.elapsed_s for x in _blocks(lines))
     state, reason = _state(manifest, lines, left, elapsed)
+    found = measured(Evidence(manifest, lines))
     return Progress(
         state=state,
         reason=reason,
@@ -39,6 +42,9 @@ def progress_of(manifest: Manifest, lines: Sequence[Line]) -> Progress:
         requests=sum(len(block.prompts) + len(block.warm_up) for block in planned),
         elapsed_s=elapsed,
         aborted=_aborted(lines),
+        measured=len(found.figures),
+        told=tuple(found.lines()),
+        disturbance=disturbance(lines),
     )
 
 

@@ -23,6 +23,10 @@ BUSY_LIMIT: Final = 0.25
 """Share of the processors kept busy by others from which a block counts as disturbed."""
 
 
+LOADED: Final = "other programs kept"
+"""How the reason of a block begins that others' load disturbed."""
+
+
 @dataclass(frozen=True)
 class Reading:
     """One look at the machine.
@@ -137,5 +141,5 @@ def disturbed(change: float | None, load: float | None, limit: float) -> str:
         way = "slower" if change > 0 else "faster"
         return f"the machine was {abs(change):.1%} {way} around it than before (limit {limit:.0%})"
     if load is not None and load > BUSY_LIMIT:
-        return f"other programs kept {load:.0%} of the processors busy around it"
+        return f"{LOADED} {load:.0%} of the processors busy around it"
     return ""

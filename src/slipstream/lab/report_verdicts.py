@@ -8,6 +8,7 @@ from typing import Final
 
 from slipstream.lab.analysis_data import Analysis, Finding
 from slipstream.lab.gate_result import GateResult
+from slipstream.lab.measured import NOTHING
 from slipstream.lab.report_document import (
     Bullets,
     Cells,
@@ -62,7 +63,29 @@ _EFFECTS: Final = {
 
 def scope(analysis: Analysis) -> list[Part]:
     """What the report holds for, and how far the run came."""
-    return [*_state(analysis), *_builds(analysis), Bullets(analysis.scope)]
+    return [
+        *_state(analysis),
+        *_measured(analysis),
+        *_builds(analysis),
+        Bullets(analysis.scope),
+    ]
+
+
+def _measured(analysis: Analysis) -> list[Part]:
+    """What has a figure, where something has none, and what a busy machine cost."""
+    made = analysis.progress
+    if made.state == "not executed":
+        return []
+    parts: list[Part] = []
+    if not made.measured:
+        parts.append(Paragraph(f"{NOTHING.capitalize()}: no condition has a figure.", "bad"))
+    if len(made.told) > 1:
+        parts.append(Bullets(made.told))
+    if lost := made.disturbance.text():
+        advice = made.disturbance.advice(analysis.rules.drift_limit)
+        text = f"{lost[0].upper()}{lost[1:]}."
+        parts.append(Paragraph(f"{text} {advice}" if made.disturbance.many else text, "open"))
+    return parts
 
 
 def _builds(analysis: Analysis) -> list[Part]:

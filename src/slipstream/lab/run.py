@@ -10,9 +10,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -20,8 +19,10 @@ from slipstream.errors import RequestError, SlipstreamError
 from slipstream.lab import isolation
 from slipstream.lab.bench import LOGS, Bench
 from slipstream.lab.block_run import announce, run_block
-from slipstream.lab.conditions import Ladder, Rung, not_run
+from slipstream.lab.conditions import Ladder
+from slipstream.lab.disturbance import disturbance
 from slipstream.lab.manifest import UNKNOWN, Manifest
+from slipstream.lab.outcome import Ended, Outcome, outcome_of
 from slipstream.lab.probe import Reading
 from slipstream.lab.progress import Progress, Silent, time_left_s
 from slipstream.lab.records import BlockRecord, FindingRecord, ObservedRecord
@@ -32,32 +33,8 @@ from slipstream.lab.schedule import Block, blocks
 from slipstream.lab.store import Store
 from slipstream.lab.tools import Tools, real_tools
 
-Ended = Literal["complete", "interrupted", "budget", "stopped"]
 ROLLBACK: Final = "rollback"
 """Condition of the observed record that holds the digests found at the rollback."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended.
-
-    Attributes:
-        ended: ``complete``; ``interrupted`` by the user; at the plan's time ``budget``; or
-            ``stopped`` by a finding that ends it. One that was interrupted can go on.
-        blocks: that have ended by now; ``left`` those that would run yet.
-        not_run: series that the ladder locked, each with its reason.
-        findings: recorded while it ran; reports find more.
-        elapsed_s: of all blocks, those of earlier calls included.
-        reason: of ``stopped``.
-    """
-
-    ended: Ended
-    blocks: int
-    left: int
-    not_run: tuple[Rung, ...]
-    findings: tuple[FindingRecord, ...]
-    elapsed_s: float
-    reason: str = ""
 
 
 def run(
@@ -112,6 +89,7 @@ class _Run:
         self._manifest = bench.manifest
         self._store = bench.store
         self._blocks = blocks(bench.manifest)
+        self._warned = False
 
     def go(self) -> Outcome:
         try:
@@ -134,6 +112,7 @@ class _Run:
                     return "budget", ""
                 self._tell(block)
                 reading = run_block(self._bench, block, reading or self._bench.tools.probe())
+                self._warn()
             if self._has_ended(block):
                 self._after(block)
         reason = self._stopped()
@@ -249,15 +228,23 @@ class _Run:
 
     def _outcome(self, ended: Ended, reason: str = "") -> Outcome:
         lines = self._store.lines
-        return Outcome(
-            ended=ended,
+        return outcome_of(
+            self._manifest,
+            lines,
+            ended,
             blocks=len(self._ended()),
             left=0 if ended in ("complete", "stopped") else len(self._ahead()),
-            not_run=tuple(not_run(self._manifest, lines)),
-            findings=tuple(x for x in lines if isinstance(x, FindingRecord)),
             elapsed_s=self._spent_s(),
             reason=reason,
         )
+
+    def _warn(self) -> None:
+        """Once, where the machine costs many blocks."""
+        lost = disturbance(self._store.lines)
+        if lost.many and not self._warned:
+            self._warned = True
+            advice = lost.advice(self._manifest.plan.rules.drift_limit)
+            self._bench.progress.note(f"{lost.text()}. {advice}")
 
 
 def _told_digests(record: ObservedRecord) -> dict[str, str]:

@@ -129,7 +129,7 @@ def _gain(evidence: Evidence, cell: Cell) -> GateResult:
             passed=None,
             observed=NOT_MEASURABLE,
             limit=limit,
-            evidence=_no_pair(evidence, cell),
+            evidence=no_pair(evidence, cell),
         )
     passed, why = decided(ratios, made, wanted, rules)
     grounds = _grounds(evidence, cell, made, wanted, noise)
@@ -143,7 +143,8 @@ def _gain(evidence: Evidence, cell: Cell) -> GateResult:
     )
 
 
-def _no_pair(evidence: Evidence, cell: Cell) -> str:
+def no_pair(evidence: Evidence, cell: Cell) -> str:
+    """Why a condition has no pair of blocks."""
     for one in (cell.none, cell):
         if not evidence.blocks(one):
             return f"no block of {one.condition} counts"
