@@ -43,6 +43,7 @@ LIES = {
     "garbage": "sends an event that is no JSON",
     "torn": "closes the connection after five tokens",
     "http-500": "answers a request with an error",
+    "http-400": "refuses a request",
     "error-event": "ends a stream with an error",
     "other-temperature": "says that it sampled at 0.8",
     "short-context": "has half of the context asked for",

@@ -306,6 +306,8 @@ class Server:
             os._exit(9)
         if path not in ("/completion", "/v1/chat/completions"):
             return whole(writer, 404, '{"error": {"message": "File Not Found"}}')
+        if self.lying("http-400"):
+            return whole(writer, 400, '{"error": {"code": 400, "message": "no such setting"}}')
         if self.lying("http-500"):
             return whole(writer, 500, '{"error": {"code": 500, "message": "a fault"}}')
         kind = "Content-Type: text/event-stream\r\nTransfer-Encoding: chunked"

@@ -21,7 +21,7 @@ from slipstream.lab.plan import Artifact, ConditionPlan, RuntimePlan
 from slipstream.lab.ready_made import expanded
 from slipstream.lab.records import FindingRecord
 from slipstream.lab.run import run
-from slipstream.lab.runtimes import llama_server
+from slipstream.lab.runtimes.base import LEAST_READY_S
 from slipstream.lab.runtimes.llama_server import LlamaServer
 from slipstream.lab.store import RECORDS, read_records
 from slipstream.lab.verdict import Verdict, judge_all
@@ -118,6 +118,8 @@ def test_an_honest_server_has_no_finding(tmp_path: Path, condition: ConditionPla
         ("missing-flag", "flag-unknown", "not run", {"condition": SIMPLE}),
         ("torn", "crashed", "not run", {}),
         ("http-500", "crashed", "not run", {}),
+        ("http-400", "refused", "not run", {}),
+        ("http-400", "refused", "not run", {"drafting_alone": True}),
         ("garbage", "crashed", "not run", {}),
         ("error-event", "crashed", "not run", {}),
         ("endless", "crashed", "not run", {}),
@@ -153,6 +155,12 @@ def test_a_divergence_has_its_place_and_its_cause(
 def test_a_server_that_is_never_ready_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llama_server, "LEAST_READY_S", 0.5)
+    monkeypatch.setitem(LEAST_READY_S, "llama-server", 0.5)
     made = _Run(tmp_path, "never-ready", timeout_s=0.5)
     assert "not ready" in made.findings("crashed")[0].text
+
+
+def test_what_a_server_refuses_is_no_crash(tmp_path: Path) -> None:
+    made = _Run(tmp_path, "http-400", drafting_alone=True)
+    assert "HTTP 400: no such setting" in made.findings("refused")[0].text
+    assert not made.findings("crashed")

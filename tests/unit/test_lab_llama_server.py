@@ -19,8 +19,7 @@ from slipstream.lab.client import Prompt, ask_now
 from slipstream.lab.counters import between
 from slipstream.lab.manifest import Manifest
 from slipstream.lab.plan import ConditionPlan, Rules, RuntimePlan
-from slipstream.lab.runtimes import llama_server
-from slipstream.lab.runtimes.base import Endpoint
+from slipstream.lab.runtimes.base import LEAST_READY_S, Endpoint
 from slipstream.lab.runtimes.faults import (
     CrashedError,
     IdentityError,
@@ -158,7 +157,7 @@ def test_a_server_that_is_refused_is_ended(
 def test_a_server_that_is_never_ready(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llama_server, "LEAST_READY_S", 0.5)
+    monkeypatch.setitem(LEAST_READY_S, "llama-server", 0.5)
     server, manifest = make("never-ready")
     hasty = plan_of(manifest.plan.target.model, server.plan, rules=Rules(timeout_s=0.5))
     with pytest.raises(CrashedError, match="not ready after"):

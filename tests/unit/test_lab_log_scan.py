@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from slipstream.lab import log_scan
-from slipstream.lab.log_scan import DraftLines, scan, scan_file
+from slipstream.lab.log_drafts import DraftLines
+from slipstream.lab.log_scan import LineFeed, LogScanner, scan
 from slipstream.lab.records import Counts
 
 STARTED = """\
@@ -137,25 +136,22 @@ statistics draft: #calls(b,g,a) = 1 6 6, #gen drafts = 6, #acc drafts = 6
 """
 
 
-def test_drafting_as_logs_alone_tell_it(tmp_path: Path) -> None:
-    log = tmp_path / "x.log"
-    lines = DraftLines(log)
-    assert lines.counts() == Counts()  # no file yet
-    log.write_text("calm\n")
+def test_drafting_as_logs_alone_tell_it() -> None:
+    lines = DraftLines()
+    assert lines.counts() == Counts()  # nothing came yet
+    lines.take(b"calm\n")
     assert lines.counts() == Counts()  # nothing is told, so it is not 0
-    with log.open("a") as file:
-        file.write(DRAFTED[:40])
-        file.flush()
-        assert lines.counts() == Counts()
-        file.write(DRAFTED[40:])
+    lines.take(DRAFTED[:40].encode())
+    assert lines.counts() == Counts()
+    lines.take(DRAFTED[40:].encode())
     assert lines.counts() == Counts(drafted=317, accepted=188, source="counters")
     assert lines.counts() == Counts(drafted=317, accepted=188, source="counters")
 
 
-def test_a_log_that_says_that_nothing_drafts_counts_nothing(tmp_path: Path) -> None:
-    log = tmp_path / "x.log"
-    log.write_text("\n".join([*IK, ""]))
-    assert DraftLines(log).counts() == Counts(drafted=0, accepted=0, source="counters")
+def test_a_log_that_says_that_nothing_drafts_counts_nothing() -> None:
+    lines = DraftLines()
+    lines.take("\n".join([*IK, ""]).encode())
+    assert lines.counts() == Counts(drafted=0, accepted=0, source="counters")
 
 
 def test_folders_are_left_out_of_what_is_shown() -> None:
@@ -176,16 +172,36 @@ def test_findings_and_lines_are_bounded() -> None:
     assert max(map(len, found)) < log_scan.SHOWN + 40
 
 
-def test_of_a_long_file_both_ends_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_scan, "MOST_BYTES", 2000)
-    log = tmp_path / "x.log"
-    log.write_text("error: at the start\n" + "calm\n" * 5000 + "error: at the end\n")
-    assert len(scan_file(log).findings) == 2
-    assert scan_file(tmp_path / "none.log").findings == ()
-    assert scan_file(None).findings == ()
+def test_lines_come_in_pieces() -> None:
+    feed = LineFeed()
+    assert list(feed.lines(b"a\nb")) == ["a"]
+    assert list(feed.lines(b"c\r\nd\re")) == ["bc", "d"]
+    assert feed.rest() == "e"
+    assert feed.rest() == ""
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
-    log = tmp_path / "x.log"
-    log.write_bytes(b"\xff\xfe\x00error: a\xff fault\n")
-    assert len(scan_file(log).findings) == 1
+def test_a_line_without_end_is_held_as_far_as_it_is_read() -> None:
+    feed = LineFeed()
+    for _ in range(100):
+        assert list(feed.lines(b"x" * 10_000)) == []
+    assert feed.rest() == "x" * log_scan.MOST_LINE
+
+
+def test_bytes_that_are_no_text() -> None:
+    scanner, feed = LogScanner(), LineFeed()
+    scanner.feed(feed, b"\xff\xfe\x00error: a\xff fault\n")
+    assert len(scanner.result().findings) == 1
+
+
+def test_what_a_log_makes_up_is_bounded() -> None:
+    lines = []
+    for n in range(1000):
+        lines.append(f"adding speculative implementation 'made-{n}'")
+        lines += [f"x: - a{n}b{m}={m}" for m in range(3)]
+        lines.append(f"llama_context: n_{n} = {n}")
+    lines.append("adding speculative implementation 'made-0'")
+    lines += [f"x: - a{n}={n}, b{n}={n}" for n in range(1000)]
+    found = scan(lines)
+    assert len(found.drafting) == log_scan.MOST_IMPLEMENTATIONS
+    assert len(found.settings) <= log_scan.MOST_SETTINGS + 8
+    assert max(map(len, found.drafting.values())) <= log_scan.MOST_SETTINGS

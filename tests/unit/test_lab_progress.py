@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -10,7 +11,16 @@ from rich.progress import Progress as RichProgress
 from rich.progress import TextColumn
 
 from lab_world import SIMPLE, manifest_of, plan_of
-from slipstream.lab.progress import Bar, Lines, duration, printable, shown, time_left_s
+from slipstream.lab import progress
+from slipstream.lab.progress import (
+    Bar,
+    Lines,
+    duration,
+    printable,
+    shown,
+    time_left_s,
+    told_if_long,
+)
 from slipstream.lab.records import BlockRecord, Line
 from slipstream.lab.schedule import Block, blocks
 
@@ -28,6 +38,18 @@ from slipstream.lab.schedule import Block, blocks
 )
 def test_duration(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_long_wait_is_told_and_a_short_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    with told_if_long(Lines(stream), "waiting for it"):
+        pass
+    monkeypatch.setattr(progress, "LONG_S", 0.01)
+    with told_if_long(Lines(stream), "waiting for another"):
+        limit = time.monotonic() + 10
+        while not stream.getvalue() and time.monotonic() < limit:
+            time.sleep(0.01)
+    assert stream.getvalue() == "note: waiting for another\n"
 
 
 def _record(block: Block, elapsed_s: float) -> BlockRecord:

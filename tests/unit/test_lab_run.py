@@ -213,6 +213,47 @@ def test_a_crash_at_a_request_ends_its_condition_alone(tmp_path: Path) -> None:
     assert any("crashed" in r.reason for r in outcome.not_run)
 
 
+def test_a_request_that_is_refused_is_no_crash(tmp_path: Path) -> None:
+    manifest = manifest_of(plan_of(SIMPLE, strata=["prose"]))
+    fails = {("ngram-simple", f"prose/{name}"): "HTTP 400: no" for name in ("warm", "0", "1")}
+    outcome, lines = _run(tmp_path, manifest, World(fails=fails))
+    assert "its warm-up in block" in _found(lines, "refused", "prose").text
+    assert not [f for f in outcome.findings if f.name == "crashed"]
+
+
+def test_a_start_that_takes_long_says_what_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slipstream.lab.progress.LONG_S", 0.01)
+    manifest = manifest_of(plan_of(SIMPLE, strata=["prose"]))
+    world, notes = World(), _Notes()
+    start = world.start
+
+    def slow(name: str, condition: str) -> None:
+        limit = time.monotonic() + 5
+        while not notes.told and time.monotonic() < limit:
+            time.sleep(0.01)
+        start(name, condition)
+
+    monkeypatch.setattr(world, "start", slow)
+    run(
+        tmp_path,
+        manifest,
+        runtimes_of(manifest, world),
+        tools=tools_of(manifest, world),
+        progress=notes,
+    )
+    assert any("none: waiting for" in text and ", at most " in text for text in notes.told)
+
+
+class _Notes(Silent):
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.told.append(text)
+
+
 def test_a_crash_on_one_stratum_leaves_the_others_alone(tmp_path: Path) -> None:
     manifest = manifest_of(plan_of(SIMPLE, arrivals=Arrivals(slots=2)))
     fails = {("ngram-simple", f"repetitive/{name}"): "broke" for name in ("warm", "0", "1")}

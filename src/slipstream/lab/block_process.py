@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from slipstream.errors import SlipstreamError
+from slipstream.errors import InputError, SlipstreamError
 from slipstream.lab import counters
 from slipstream.lab.bench import FIGURES, LOGS, Bench, Seen
 from slipstream.lab.block_requests import RequestKeeper, items_of, warm_up_items
 from slipstream.lab.manifest import MethodIdentity
 from slipstream.lab.passes import Item, Pass, run_pass
+from slipstream.lab.progress import duration, told_if_long
 from slipstream.lab.records import Counts, ObservedRecord
+from slipstream.lab.refusals import REFUSED
 from slipstream.lab.row_probe import row_probe_items
-from slipstream.lab.runtimes.base import Endpoint, Metrics
+from slipstream.lab.runtimes.base import Endpoint, Metrics, ready_limit_s
 from slipstream.lab.schedule import PATHS, Block, method_of
 
 MOST_RAW: Final = 256 << 10
@@ -75,7 +79,8 @@ class BlockProcess:
             return
         log = self._log("probe")
         try:
-            record = self._runtime.probe(self._method, bench.manifest, block.slots, log)
+            with self._waiting("its untimed probe, which is asked once it is ready"):
+                record = self._runtime.probe(self._method, bench.manifest, block.slots, log)
         except SlipstreamError as problem:
             self._seen.findings.append(f"path-unknown: the untimed probe failed: {problem}")
             return
@@ -87,7 +92,8 @@ class BlockProcess:
         suffix = "" if warm_ups else str(items[0].index)
         log = self._log(suffix)
         seen.log = seen.log or log.relative_to(bench.folder).as_posix()
-        endpoint = self._runtime.start(self._method, bench.manifest, block.slots, log)
+        with self._waiting("it to be ready"):
+            endpoint = self._runtime.start(self._method, bench.manifest, block.slots, log)
         try:
             self._observe()
             if not seen.failed and warm_ups:
@@ -96,6 +102,16 @@ class BlockProcess:
                 self._observe_again(*self._pass(endpoint, items, cold=not warm_ups))
         finally:
             self._end()
+
+    def _waiting(self, what: str) -> AbstractContextManager[None]:
+        """Tells of a program that takes long to start, or never will be ready."""
+        plan, block = self._bench.manifest.plan, self._block
+        limit_s = ready_limit_s(plan.runtimes[block.runtime].kind, plan.rules.timeout_s)
+        if not limit_s:
+            return contextlib.nullcontext()
+        most = duration(limit_s)
+        text = f"{block.runtime} {block.condition}: waiting for {what}, at most {most}"
+        return told_if_long(self._bench.progress, text)
 
     def _end(self) -> None:
         """What its log holds is told; that it would not stop must not hide why it was stopped."""
@@ -229,13 +245,15 @@ class BlockProcess:
         return last
 
     def _gave_up(self, keeper: RequestKeeper, ended: Pass, what: str) -> None:
-        name = "stalled" if keeper.errors and keeper.errors == keeper.timeouts else "crashed"
+        names = {keeper.timeouts: "stalled", keeper.refused: REFUSED}
+        name = names.get(keeper.errors, "crashed") if keeper.errors else "crashed"
         rest = f", {ended.given_up} requests were not sent" if ended.given_up else ""
         self._stop(name, f"{what} in block {self._block.number}: {keeper.last_error}{rest}")
 
     def _fail(self, problem: SlipstreamError) -> None:
         """A program that could not be started or asked; ``runtimes.faults`` name their finding."""
-        self._stop(getattr(problem, "finding", "crashed"), f"{problem}")
+        otherwise = REFUSED if isinstance(problem, InputError) else "crashed"
+        self._stop(getattr(problem, "finding", otherwise), f"{problem}")
 
     def _stop(self, name: str, text: str) -> None:
         """The block failed; ``failure_finding`` says how far that reaches."""

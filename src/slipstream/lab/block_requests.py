@@ -19,6 +19,7 @@ from slipstream.lab.outputs import Output
 from slipstream.lab.passes import Item
 from slipstream.lab.progress import Progress
 from slipstream.lab.records import Counts, Divergence, RequestRecord, RowProbe
+from slipstream.lab.refusals import is_refusal
 from slipstream.lab.schedule import NONE, Block
 from slipstream.lab.store import Store, counted
 from slipstream.lab.tools import Tools
@@ -126,7 +127,7 @@ class RequestKeeper:
 
     Attributes:
         window: counters around each request; None where several run at a time.
-        answered, errors, timeouts: so many requests.
+        answered, errors, timeouts, refused: so many requests; the last two are errors.
         told: the counts that requests told themselves.
     """
 
@@ -153,7 +154,7 @@ class RequestKeeper:
         self._warm_up, self._cold = warm_up, cold
         self._joules = tools.energy()
         self.window: Window | None = None
-        self.answered = self.errors = self.timeouts = 0
+        self.answered = self.errors = self.timeouts = self.refused = 0
         self.last_error = ""
         self.told: list[Counts] = []
 
@@ -176,6 +177,7 @@ class RequestKeeper:
         if answer.error:
             self.errors += 1
             self.timeouts += answer.timed_out
+            self.refused += is_refusal(answer.error)
             self.last_error = answer.error[:MOST_TEXT]
         else:
             self.answered += 1

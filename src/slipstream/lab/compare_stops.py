@@ -20,6 +20,7 @@ from slipstream.lab.compare_rows import rows_of, unobservable
 from slipstream.lab.manifest import UNKNOWN, Manifest, RuntimeIdentity
 from slipstream.lab.plan import Plan, RuntimePlan
 from slipstream.lab.records import BlockRecord, FindingRecord, Line, ObservedRecord, RequestRecord
+from slipstream.lab.refusals import REFUSED, is_refusal
 from slipstream.lab.store import counted
 
 IDENTITY: Final = "identity-changed"
@@ -115,7 +116,8 @@ def failure_stops(lines: Sequence[Line]) -> Iterator[Stop]:
             yield found, f"block {x.block}, {x.runtime}, {x.condition}: {told}"
         if isinstance(x, RequestRecord) and x.error:
             where = f"block {x.block}, {x.runtime}, {x.condition}, {x.prompt}"
-            yield TIMEOUT if x.timed_out else EXIT, f"{where}: {x.error}"
+            otherwise = REFUSED if is_refusal(x.error) else EXIT
+            yield TIMEOUT if x.timed_out else otherwise, f"{where}: {x.error}"
 
 
 def capability_stops(manifest: Manifest, lines: Sequence[Line]) -> Iterator[Stop]:

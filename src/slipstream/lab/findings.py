@@ -43,6 +43,8 @@ EFFECTS: Final[Mapping[str, Effect]] = MappingProxyType(
         "layout-unknown": "not run",
         "outputs-differ": "inconclusive",
         "reused-prompt": "note",
+        "refused": "not run",
+        "log-cut": "note",
         "clock-disagrees": "note",
     }
 )
@@ -64,6 +66,7 @@ DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(
         "stalled": service_findings.stalled,
         "diverged": service_findings.diverged,
         "crashed": service_findings.crashed,
+        "refused": service_findings.refused,
         "drifted": service_findings.drifted,
         "degenerate-output": service_findings.degenerate_output,
         "path-unknown": service_findings.path_unknown,

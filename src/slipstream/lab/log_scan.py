@@ -1,8 +1,8 @@
 """What a server's log holds that a reader of its figures must know.
 
 llama.cpp's lines are read as its programs print them (b11401 to b11434 and what Metal's backend
-prints in public reports), Slipstream's as ``serve`` does. A log is read in bounded pieces; what
-is found is told once, with how often it came.
+prints in public reports), Slipstream's as ``serve`` does. A log comes in pieces and is never held
+whole; what is found is told once, with how often it came.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from slipstream.lab.records import Counts
-
-MOST_BYTES: Final = 64 << 20
 MOST_LINE: Final = 4096
 MOST_FINDINGS: Final = 64
 MOST_PIPELINES: Final = 512
+MOST_SETTINGS: Final = 512
+MOST_IMPLEMENTATIONS: Final = 64
 SHOWN: Final = 240
 
 # name -> what a line of it looks like; the first that fits names the line
@@ -75,12 +73,11 @@ _PIPELINE: Final = re.compile(
     r"compile_pipeline: loaded (kernel_\w+?)(?:_[A-Za-z0-9]+=\S+)?\s+0x[0-9a-f]+ \| th_max"
 )
 _SPECULATIVE: Final = re.compile(r"adding speculative implementation '([\w-]+)'")
-_NO_SPECULATIVE: Final = "no implementations specified for speculative decoding"
-_STATISTICS: Final = re.compile(r"statistics\s+([\w-]+):\s+#calls")
-_ACCEPTANCE: Final = re.compile(r"draft acceptance\D*[\d.]+ \(\s*(\d+) accepted /\s*(\d+)")
+NO_SPECULATIVE: Final = "no implementations specified for speculative decoding"
+STATISTICS: Final = re.compile(r"statistics\s+([\w-]+):\s+#calls")
 _IMPLEMENTATIONS: Final = {"draft": "draft-simple"}
+_LINE_END: Final = re.compile(rb"\r?\n|\r")
 _FOLDERS: Final = re.compile(r"(?<![\w/:])/(?:[^/\s`'\"]+/)+")
-_MOST_NEW: Final = 16 << 20
 _PAIR: Final = re.compile(r"(\w+)\s*=\s*'?([\w./:-]+)'?")
 _SETTINGS: Final = re.compile(r"llama_context: (n_\w+|flash_attn|kv_unified)\s*=\s*(\S+)")
 _CACHE: Final = re.compile(r"K \((\w+)\):.*V \((\w+)\):")
@@ -113,39 +110,37 @@ class LogScan:
     tells_drafting: bool
 
 
-def scan_file(log: Path | None) -> LogScan:
-    """``scan`` of a file; of one beyond ``MOST_BYTES`` its beginning and its end."""
-    return scan(() if log is None else _lines(log))
-
-
-def _lines(log: Path) -> Iterator[str]:
-    try:
-        size = log.stat().st_size
-        with log.open("rb") as file:
-            for part in _parts(size):
-                file.seek(part.start)
-                data = file.read(len(part))
-                yield from data.decode("utf-8", "replace").splitlines()
-    except OSError:
-        return
-
-
-def _parts(size: int) -> list[range]:
-    if size <= MOST_BYTES:
-        return [range(size)]
-    half = MOST_BYTES // 2
-    return [range(half), range(size - half, size)]
-
-
 def scan(lines: Iterable[str]) -> LogScan:
     """Everything of a log in one pass."""
-    scanner = _Scanner()
+    scanner = LogScanner()
     for line in lines:
-        scanner.take(line[:MOST_LINE])
+        scanner.take(line)
     return scanner.result()
 
 
-class _Scanner:
+class LineFeed:
+    """Lines of a stream that comes in pieces; of each its first ``MOST_LINE`` bytes are kept."""
+
+    def __init__(self) -> None:
+        self._open = b""
+
+    def lines(self, data: bytes) -> Iterator[str]:
+        """Lines that end in this piece."""
+        first, *others = _LINE_END.split(data)
+        self._open = (self._open + first[:MOST_LINE])[:MOST_LINE]
+        for other in others:
+            yield self.rest()
+            self._open = other[:MOST_LINE]
+
+    def rest(self) -> str:
+        """The line that is still open, which is closed by this."""
+        line, self._open = self._open.decode("utf-8", "replace"), b""
+        return line
+
+
+class LogScanner:
+    """What a log holds, line by line, in bounded memory however long it is."""
+
     def __init__(self) -> None:
         self._found: Counter[str] = Counter()
         self._shown: dict[str, str] = {}
@@ -158,7 +153,14 @@ class _Scanner:
         self._open = ""
         self._told = False
 
+    def feed(self, feed: LineFeed, data: bytes) -> None:
+        """Lines that end in this piece of a stream."""
+        for line in feed.lines(data):
+            self.take(line)
+
     def take(self, line: str) -> None:
+        """One line."""
+        line = line[:MOST_LINE]
         self._take_finding(line)
         self._take_capability(line)
         self._take_settings(line)
@@ -193,7 +195,7 @@ class _Scanner:
 
     def _take_settings(self, line: str) -> None:
         """The target's context comes first in a log; a draft model's values come later."""
-        if match := _SETTINGS.search(line):
+        if (match := _SETTINGS.search(line)) and len(self._settings) < MOST_SETTINGS:
             self._settings.setdefault(match[1], match[2])
         if match := _CACHE.search(line):
             self._settings.setdefault("cache_type_k", match[1])
@@ -208,18 +210,25 @@ class _Scanner:
 
     def _take_drafting(self, line: str) -> None:
         if match := _SPECULATIVE.search(line):
-            self._open, self._told = match[1], True
-            self._drafting.setdefault(match[1], {})
-        elif match := _STATISTICS.search(line):
+            self._open, self._told = self._implementation(match[1]), True
+        elif match := STATISTICS.search(line):
             name = match[1].replace("_", "-")
-            self._drafting.setdefault(_IMPLEMENTATIONS.get(name, name), {})
+            self._implementation(_IMPLEMENTATIONS.get(name, name))
             self._told = True
-        elif _NO_SPECULATIVE in line:
+        elif NO_SPECULATIVE in line:
             self._told = True
         elif self._open and ": - " in line:
-            self._drafting[self._open].update(_PAIR.findall(line.partition(": - ")[2]))
+            values = self._drafting[self._open]
+            values.update(_PAIR.findall(line.partition(": - ")[2])[: MOST_SETTINGS - len(values)])
         elif self._open:
             self._open = ""
+
+    def _implementation(self, name: str) -> str:
+        """The name, once it has a place; empty where too many have."""
+        if name not in self._drafting and len(self._drafting) >= MOST_IMPLEMENTATIONS:
+            return ""
+        self._drafting.setdefault(name, {})
+        return name
 
     def result(self) -> LogScan:
         counted = [(self._shown[kind], times) for kind, times in self._found.items()]
@@ -234,43 +243,6 @@ class _Scanner:
             drafting=self._drafting,
             tells_drafting=self._told,
         )
-
-
-class DraftLines:
-    """Drafting so far, from the line that llama.cpp's servers log after a request that drafted.
-
-    Args:
-        log: read on from where it was left at each call.
-    """
-
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        self._at = 0
-        self._drafted = self._accepted = 0
-        self._told = False
-
-    def counts(self) -> Counts:
-        """Cumulative; unknown until a line tells of drafting, or that nothing drafts."""
-        for line in self._new_lines():
-            if match := _ACCEPTANCE.search(line[:MOST_LINE]):
-                self._accepted += int(match[1])
-                self._drafted += int(match[2])
-            self._told |= bool(match or _STATISTICS.search(line) or _NO_SPECULATIVE in line)
-        if not self._told:
-            return Counts()
-        return Counts(drafted=self._drafted, accepted=self._accepted, source="counters")
-
-    def _new_lines(self) -> list[str]:
-        """Whole lines alone, at most ``_MOST_NEW`` bytes of them."""
-        try:
-            with self._log.open("rb") as file:
-                file.seek(self._at)
-                data = file.read(_MOST_NEW)
-        except OSError:
-            return []
-        whole = data.rpartition(b"\n")[0] if len(data) < _MOST_NEW else data
-        self._at += len(whole)
-        return whole.decode("utf-8", "replace").splitlines()
 
 
 def _shown(line: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 _LINE_S: Final = 10.0  # seconds between plain lines about requests
+LONG_S: Final = 5.0
+"""Seconds of waiting after which it is said what for."""
 
 
 class Progress(Protocol):
@@ -114,6 +117,18 @@ def shown(stream: IO[str] | None = None) -> Iterator[Progress]:
     ]
     with RichProgress(*columns, console=Console(file=stream), transient=True) as rich:
         yield Bar(rich)
+
+
+@contextlib.contextmanager
+def told_if_long(progress: Progress, text: str) -> Iterator[None]:
+    """What is waited for, on the terminal once it takes a while."""
+    timer = threading.Timer(LONG_S, progress.note, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def time_left_s(ahead: Iterable[Block], lines: Iterable[Line]) -> float | None:

@@ -17,6 +17,7 @@ from slipstream.lab.cells import (
 )
 from slipstream.lab.output_gate import compared
 from slipstream.lab.records import FindingRecord, RequestRecord
+from slipstream.lab.refusals import REFUSED, is_refusal
 
 _STALL_S: Final = 1.0
 _STALL_TIMES: Final = 20
@@ -89,18 +90,30 @@ def _divergence(evidence: Evidence, diverged: Sequence[RequestRecord], equal: in
 def crashed(evidence: Evidence) -> Iterator[FindingRecord]:
     """A block that failed and nothing else is to blame, or one in which no request after an error
     was answered."""
+    yield from _failed(evidence, "crashed", refused=False)
+
+
+def refused(evidence: Evidence) -> Iterator[FindingRecord]:
+    """As ``crashed``, of requests that the server understood and did not take."""
+    yield from _failed(evidence, REFUSED, refused=True)
+
+
+def _failed(evidence: Evidence, name: str, *, refused: bool) -> Iterator[FindingRecord]:
     for cell in evidence.cells:
         for block in evidence.attempts(cell):
-            text = _crash(block)
+            text = _failure(block, refused=refused)
             if text:
-                yield finding(evidence, cell, "crashed", f"block {block.record.block}: {text}")
+                yield finding(evidence, cell, name, f"block {block.record.block}: {text}")
                 break
 
 
-def _crash(block: Block) -> str:
-    errors = [r for r in block.requests if r.error and not r.timed_out]
+def _failure(block: Block, *, refused: bool) -> str:
+    wrong = [r for r in block.requests if r.error and not r.timed_out]
+    errors = [r for r in wrong if is_refusal(r.error) == refused]
     where = f"at request {errors[0].index}: {errors[0].error:.200}" if errors else ""
     if block.record.outcome == "failed":
+        if block.record.reason.startswith(f"{REFUSED}: ") != refused:
+            return ""
         if block.record.reason.startswith(_OTHERS):
             return ""
         return where or f"{block.record.reason:.200}" or "it failed"

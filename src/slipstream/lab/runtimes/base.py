@@ -12,6 +12,14 @@ from slipstream.lab.plan import ConditionPlan, Plan, RuntimePlan
 from slipstream.lab.records import Counts, ObservedRecord
 
 FRESH: Final = "{fresh}"
+LEAST_READY_S: Final = {"slipstream": 300.0, "llama-server": 120.0}
+"""Kind -> seconds in which a model is loaded, however short the limit of a request is."""
+
+
+def ready_limit_s(kind: str, timeout_s: float) -> float:
+    """Seconds that a program is waited for until it is ready; 0 = the lab does not start it."""
+    least = LEAST_READY_S.get(kind, 0.0)
+    return max(timeout_s, least) if least else 0.0
 
 
 @dataclass(frozen=True)

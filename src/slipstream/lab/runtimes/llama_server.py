@@ -15,13 +15,14 @@ from slipstream.catalog import locate
 from slipstream.errors import OptionError, PeerRuntimeError
 from slipstream.lab import told
 from slipstream.lab.help_text import Help
-from slipstream.lab.log_scan import DraftLines, LogScan, scan_file
+from slipstream.lab.log_drafts import DraftLines
+from slipstream.lab.log_scan import LogScan
 from slipstream.lab.manifest import UNKNOWN, Manifest, MethodIdentity, RuntimeIdentity
 from slipstream.lab.metrics_text import metrics_of
 from slipstream.lab.plan import ConditionPlan, Plan, RuntimePlan
 from slipstream.lab.records import ObservedRecord
 from slipstream.lab.runtimes import llama_flags, observing
-from slipstream.lab.runtimes.base import Endpoint, Metrics
+from slipstream.lab.runtimes.base import Endpoint, Metrics, ready_limit_s
 from slipstream.lab.runtimes.faults import IdentityError
 from slipstream.lab.runtimes.one_model import is_healthy, require_one_model
 from slipstream.lab.runtimes.own_server import OwnServer
@@ -37,7 +38,6 @@ from slipstream.lab.runtimes.program_facts import (
 from slipstream.lab.runtimes.server_process import HOST, free_port
 
 LAUNCHER: Final = Path(__file__).with_name("xllamacpp_launcher.py")
-LEAST_READY_S: Final = 120.0
 
 
 class LlamaServer(OwnServer):
@@ -65,7 +65,7 @@ class LlamaServer(OwnServer):
         self._help: Help | None = None
         self._help_text = ""
         self._devices = ""
-        self._drafts: DraftLines | None = None
+        self._drafts = DraftLines()
         self._probed: dict[str, ObservedRecord] = {}
 
     def _helped(self) -> Help:
@@ -178,10 +178,10 @@ class LlamaServer(OwnServer):
         port = free_port()
         command = self.command(method, manifest.plan, slots, port, more)
         endpoint = Endpoint(url=f"http://{HOST}:{port}", dialect="llama", log=log)
-        with self._started(command, log) as process:
+        self._drafts = DraftLines()
+        with self._started(command, log, heard=self._drafts.take) as process:
             self._endpoint = replace(endpoint, pids=(process.pid,))
-            self._drafts = DraftLines(log)
-            limit_s = max(manifest.plan.rules.timeout_s, LEAST_READY_S)
+            limit_s = ready_limit_s(self.plan.kind, manifest.plan.rules.timeout_s)
             process.await_ready(lambda: is_healthy(endpoint), limit_s)
             require_one_model(self._props(), locate(manifest.plan.target.model))
         return self._endpoint
@@ -193,7 +193,8 @@ class LlamaServer(OwnServer):
         """See ``Runtime.observed``; kernel paths are the probe's, where there was one."""
         endpoint, manifest = self._running(), self._manifest
         assert manifest is not None
-        scan = scan_file(endpoint.log)
+        assert self._log is not None
+        scan = self._log.scan()
         effective = observing.props_settings(self._props()) | observing.log_settings(scan)
         types = observing.served_types(observing.json_at(endpoint, "/slots"))
         if types is not None:
@@ -243,7 +244,8 @@ class LlamaServer(OwnServer):
             seen = self.observed(method)
         finally:
             self.stop()
-        paths, evidence = observing.metal_paths(scan_file(log))
+        assert self._log is not None
+        paths, evidence = observing.metal_paths(self._log.scan())
         record = _with_paths(seen, paths, evidence)
         self._probed[method.condition] = record
         return record
@@ -251,8 +253,9 @@ class LlamaServer(OwnServer):
     def metrics(self) -> Metrics:
         """See ``Runtime.metrics``."""
         found = metrics_of(observing.text_at(self._running(), "/metrics"))
-        if self._drafts is None or not found.raw or found.counts.drafted is not None:
+        if self._log is None or not found.raw or found.counts.drafted is not None:
             return found
+        self._log.deliver()
         return replace(found, counts=self._drafts.counts())  # of builds that count in no metric
 
 

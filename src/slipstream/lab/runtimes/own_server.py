@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from slipstream.errors import OptionError, PeerRuntimeError
-from slipstream.lab.log_scan import scan_file
 from slipstream.lab.manifest import Manifest, MethodIdentity
 from slipstream.lab.plan import RuntimePlan
 from slipstream.lab.runtimes.base import Endpoint
+from slipstream.lab.runtimes.kept_log import KeptLog, heard_nothing
 from slipstream.lab.runtimes.server_process import ServerProcess
 
 
@@ -24,6 +24,7 @@ class OwnServer:
     def __init__(self, name: str, plan: RuntimePlan) -> None:
         self.name, self.plan = name, plan
         self._process: ServerProcess | None = None
+        self._log: KeptLog | None = None
         self._endpoint: Endpoint | None = None
         self._manifest: Manifest | None = None
         self._slots = 1
@@ -47,12 +48,15 @@ class OwnServer:
         command: Sequence[str],
         log: Path,
         *,
+        heard: Callable[[bytes], None] = heard_nothing,
         stdout: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Iterator[ServerProcess]:
         """A fresh process; ended again where it does not get ready, or serves something else."""
-        process = ServerProcess(self.name, command, log, stdout=stdout, environment=environment)
-        self._process = process
+        process = ServerProcess(
+            self.name, command, log, heard=heard, stdout=stdout, environment=environment
+        )
+        self._process, self._log = process, process.kept
         try:
             yield process
         except BaseException:
@@ -75,5 +79,5 @@ class OwnServer:
         process, self._process = self._process, None
         ended = process.end()
         self._peak = process.memory.peak_bytes()
-        self._found = (*ended, *scan_file(process.log).findings)
+        self._found = (*ended, *process.kept.findings())
         return self._found

@@ -15,6 +15,7 @@ from typing import Final
 
 from slipstream.lab.process_memory import PeakMemory
 from slipstream.lab.runtimes.faults import CrashedError
+from slipstream.lab.runtimes.kept_log import KeptLog, heard_nothing
 
 HOST: Final = "127.0.0.1"
 GRACE_S: Final = 15.0
@@ -38,6 +39,7 @@ class ServerProcess:
     """
     Args:
         log: file for what it writes; beside it a file with its number lies while it runs.
+        heard: gets what it writes there, once it is asked for.
         stdout: another file for what it writes to stdout; None = the log.
         environment: variables beside this process's own.
 
@@ -51,6 +53,7 @@ class ServerProcess:
         command: Sequence[str],
         log: Path,
         *,
+        heard: Callable[[bytes], None] = heard_nothing,
         stdout: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
@@ -58,7 +61,8 @@ class ServerProcess:
         self._asked_to_end = False
         log.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as files:
-            file = files.enter_context(log.open("wb"))
+            self.kept = KeptLog(log, heard)
+            file = self.kept.write_end
             out = file if stdout is None else files.enter_context(stdout.open("wb"))
             try:
                 self._process = subprocess.Popen(
@@ -70,9 +74,11 @@ class ServerProcess:
                     start_new_session=True,  # Ctrl-C is the lab's; it ends the server itself
                 )
             except OSError as problem:
+                self.kept.abandon()
                 raise CrashedError(
                     f"to start {name}", f"{command[0]}: {problem.strerror}", "Check the path."
                 ) from None
+            self.kept.started()
         self._note = log.with_name(log.name + _LEFT_OVER)
         self._note.write_text(json.dumps([self.pid, _created(self.pid)]))
         self.memory = PeakMemory([self.pid])
@@ -112,11 +118,8 @@ class ServerProcess:
 
     def last_lines(self) -> str:
         """The end of its log."""
-        with contextlib.suppress(OSError), self.log.open("rb") as file:
-            file.seek(max(self.log.stat().st_size - _LAST_BYTES, 0))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-            return "\n".join(lines[-_LAST_LINES:])
-        return ""
+        lines = self.kept.last(_LAST_BYTES).decode("utf-8", "replace").splitlines()
+        return "\n".join(lines[-_LAST_LINES:])
 
     def end(self, grace_s: float = GRACE_S) -> tuple[str, ...]:
         """End it and everything that it started; what was wrong with its end. Idempotent."""
@@ -151,6 +154,7 @@ class ServerProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
+        self.kept.close()
         self._note.unlink(missing_ok=True)
 
 

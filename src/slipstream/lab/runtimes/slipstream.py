@@ -23,13 +23,12 @@ from slipstream.lab.metrics_text import metrics_of, target_passes, verified_rows
 from slipstream.lab.plan import ConditionPlan, Plan, RuntimePlan
 from slipstream.lab.records import ObservedRecord
 from slipstream.lab.runtimes import llama_flags, observing, slipstream_flags
-from slipstream.lab.runtimes.base import Endpoint, Metrics
+from slipstream.lab.runtimes.base import Endpoint, Metrics, ready_limit_s
 from slipstream.lab.runtimes.faults import CrashedError, WrongModelError
 from slipstream.lab.runtimes.own_server import OwnServer
 from slipstream.lab.runtimes.program_facts import file_sha256, said
 from slipstream.lab.runtimes.server_process import HOST, ServerProcess
 
-LEAST_READY_S: Final = 300.0
 MOST_READY_BYTES: Final = 1 << 20
 _FEW_TOKENS: Final = 2
 _WIDE: Final = {"COLUMNS": "400", "PYTHONUNBUFFERED": "1"}
@@ -129,7 +128,8 @@ class Slipstream(OwnServer):
         said_file = log.with_name(log.name + ".ready.json")
         command = self.command(method, manifest.plan, slots)
         with self._started(command, log, stdout=said_file, environment=_WIDE) as process:
-            self._await(process, said_file, max(manifest.plan.rules.timeout_s, LEAST_READY_S))
+            limit_s = ready_limit_s(self.plan.kind, manifest.plan.rules.timeout_s)
+            self._await(process, said_file, limit_s)
             self._endpoint = Endpoint(
                 url=told.text(self._ready.get("url")), dialect="llama", pids=(process.pid,), log=log
             )
