@@ -15,7 +15,7 @@ from slipstream.cli.lab_verdict_lines import verdict_lines, wrapped
 from slipstream.errors import OptionError
 from slipstream.lab.analysis import verdicts_of
 from slipstream.lab.gate_result import GateResult
-from slipstream.lab.report_files import read_run
+from slipstream.lab.kept_run import read_run
 from slipstream.lab.verdict import Verdict
 
 

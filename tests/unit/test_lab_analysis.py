@@ -16,12 +16,12 @@ from report_runs import TimedWorld, cut, executed, planned, with_prompts
 from slipstream.lab.analysis import analysed, verdicts_of
 from slipstream.lab.analysis_data import Analysis, Cell
 from slipstream.lab.analysis_outputs import no_outputs
+from slipstream.lab.kept_run import read_run
 from slipstream.lab.manifest import Manifest, Pairing
 from slipstream.lab.outputs import load
 from slipstream.lab.plan import Arrivals, Rules, RuntimePlan
 from slipstream.lab.published import Claim
 from slipstream.lab.records import Counts, FindingRecord, Line
-from slipstream.lab.report_files import read_run
 
 CLAIM = Claim(
     method="suffix",

@@ -15,8 +15,9 @@ from lab_records import RUN, Story, manifest, rolled_back
 from lab_world import SIMPLE
 from report_runs import executed, planned, write_manifest, write_records
 from slipstream.errors import OperationError, OptionError, RequestError
-from slipstream.lab import report_files
+from slipstream.lab import kept_run
 from slipstream.lab.freeze import MANIFEST
+from slipstream.lab.kept_run import read_run
 from slipstream.lab.plan import Rules, RuntimePlan
 from slipstream.lab.report_files import (
     FORMATS,
@@ -24,7 +25,6 @@ from slipstream.lab.report_files import (
     analysed_run,
     newest_run,
     profile_of,
-    read_run,
     write_reports,
 )
 from slipstream.lab.store import RECORDS
@@ -134,8 +134,8 @@ def test_a_time_that_cannot_be_is_an_error(adopted: Path, seconds: float) -> Non
 def test_records_of_an_absurd_size_are_not_read(
     adopted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report_files, "MOST_RECORD_BYTES", 100)
-    monkeypatch.setattr(report_files, "read_records", lambda _: pytest.fail("read"))
+    monkeypatch.setattr(kept_run, "MOST_RECORD_BYTES", 100)
+    monkeypatch.setattr(kept_run, "read_kept", lambda _: pytest.fail("read"))
     with pytest.raises(RequestError, match="at most 100 bytes"):
         read_run(adopted)
 

@@ -208,7 +208,8 @@ def _new(text: str, plan: Plan, arguments: argparse.Namespace) -> int:
 
     out = Path(arguments.out) if arguments.out else None
     if arguments.resume:
-        return _run(plan, resumable(plan, out), arguments, resume=True)
+        folder = resumable(plan, out, lambda text: print(printable(text)))
+        return _run(plan, folder, arguments, resume=True)
     folder, _ = freeze_into(plan, runtimes(plan), out)
     _write_plan(folder, text)
     return _run(plan, folder, arguments, resume=False)

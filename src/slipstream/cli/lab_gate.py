@@ -55,7 +55,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from slipstream.cli.lab_verdict_lines import gate_lines, width
     from slipstream.lab.analysis import verdicts_of
     from slipstream.lab.analysis_state import progress_of
-    from slipstream.lab.report_files import read_run
+    from slipstream.lab.kept_run import read_run
 
     run = read_run(Path(arguments.folder))
     verdicts, open_run = verdicts_of(*run), unfinished(progress_of(*run))
@@ -135,12 +135,14 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def against(chosen: Sequence[Verdict], require: str) -> list[Verdict]:
-    """The verdicts that are not as required."""
+    """The verdicts that are not as required; of records that were changed none is."""
+    from slipstream.lab.findings import CHANGED
+
     if require == ADOPT:
         return [v for v in chosen if v.word != "adopt"]
     if all(v.word == "not run" for v in chosen):
         return list(chosen)
-    return [v for v in chosen if v.word == "reject"]
+    return [v for v in chosen if v.word == "reject" or CHANGED in v.findings]
 
 
 def _record(chosen: Sequence[Verdict], failing: Sequence[Verdict], require: str) -> dict[str, Any]:

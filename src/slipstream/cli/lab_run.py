@@ -99,7 +99,7 @@ def _run(
 
     _fetch(plan)
     if arguments.resume:
-        folder = resumable(plan, out)
+        folder = resumable(plan, out, lambda text: print(printable(text)))
         manifest = reopened(folder, runtimes)
     else:
         folder, manifest = freeze_into(plan, runtimes, out)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeGuard
 
 from slipstream.lab.analysis_reach import Progress, Series, State
 from slipstream.lab.cells import GREEDY, Cell, Evidence
 from slipstream.lab.conditions import Ladder, Rung, rungs
 from slipstream.lab.disturbance import disturbance
 from slipstream.lab.expectation import why_not_run
+from slipstream.lab.findings import CHANGED
 from slipstream.lab.manifest import Manifest
 from slipstream.lab.measured import measured
 from slipstream.lab.records import BlockRecord, FindingRecord, Line, RequestRecord
@@ -80,9 +81,15 @@ def _state(
         return "stopped", stopped
     if not left:
         return "complete", ""
+    if changed := next((x.text for x in lines if _is_named(x, CHANGED)), ""):
+        return "interrupted", f"{CHANGED}: {changed}"
     budget = manifest.plan.rules.budget_s
     spent = f"the plan's budget of {budget:g} s is spent" if 0 < budget <= elapsed_s else ""
     return "interrupted", spent or "it was ended before its last block"
+
+
+def _is_named(line: Line, name: str) -> TypeGuard[FindingRecord]:
+    return isinstance(line, FindingRecord) and line.name == name
 
 
 def _ended_by(lines: Iterable[Line]) -> str:

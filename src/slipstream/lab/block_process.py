@@ -194,7 +194,7 @@ class BlockProcess:
         last = self._settled(first, keeper.told)
         seen.after = last.raw[:MOST_RAW]
         self._count(first, last)
-        if (end := bench.tools.energy()) is not None and joules is not None:
+        if (end := bench.tools.energy()) is not None and joules is not None and end >= joules:
             seen.energy_j = (seen.energy_j or 0.0) + end - joules
         peak = self._runtime.peak_rss_bytes()
         seen.peak_rss_bytes = max((p for p in (seen.peak_rss_bytes, peak) if p), default=None)

@@ -224,7 +224,7 @@ class RequestKeeper:
         if self.window is None or self._joules is None:
             return None
         now = self._tools.energy()
-        return None if now is None else now - self._joules
+        return None if now is None or now < self._joules else now - self._joules
 
     def _judged(self, item: Item, answer: Answered) -> dict[str, Any]:
         """Output, equality with ``none`` and what the prompt says of it; nothing of an error."""

@@ -156,7 +156,7 @@ class Evidence:
                 blocks[line.block, line.attempt] = line
             elif isinstance(line, FindingRecord):
                 self.recorded.append(line)
-            else:
+            elif isinstance(line, ObservedRecord):
                 self.observed.append(line)
         self._asked = {*requests}
         self._pairs: dict[Cell, tuple[tuple[Block, Block], ...]] = {}

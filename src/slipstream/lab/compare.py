@@ -24,11 +24,11 @@ from slipstream.lab.compare_series import AllSeries
 from slipstream.lab.compare_stops import builds_of, is_metal
 from slipstream.lab.few_rows import few_rows
 from slipstream.lab.freeze import read_manifest
+from slipstream.lab.kept_run import read_run
 from slipstream.lab.manifest import UNKNOWN, Manifest
 from slipstream.lab.plan_lines import dotted
 from slipstream.lab.records import BlockRecord, FindingRecord, Line
 from slipstream.lab.schedule import NONE
-from slipstream.lab.store import RECORDS, read_records
 
 MOST_FINDINGS: Final = 64
 
@@ -38,12 +38,11 @@ def read_comparison(folder: Path) -> ComparisonResult:
 
     Raises:
         OptionError: there is no manifest, or its plan compares no builds.
-        RequestError: records or outputs are damaged.
+        RequestError: records or outputs are damaged, or of another manifest.
     """
-    manifest = read_manifest(folder)
-    _require_comparison(manifest)
+    _require_comparison(read_manifest(folder))
+    manifest, lines = read_run(folder)
     texts = [compare_flags.read_help(folder, build) for build in builds_of(manifest)]
-    lines = read_records(folder / RECORDS)
     return compare(manifest, lines, loader(folder), (texts[0], texts[1]))
 
 

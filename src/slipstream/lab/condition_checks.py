@@ -20,6 +20,11 @@ TRAINED: Final = ("draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark", "
 """Methods whose drafter was trained for one target."""
 NEED_DRAFT: Final = ("draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark")
 """Methods that have a file of their own; heads of draft-mtp may lie in the target's."""
+_NOT_ASKED: Final[Mapping[str, str]] = {
+    "none": "Without drafting there is `none` alone, which is always measured; leave it out.",
+    "slots": "Every condition that survives at one slot runs at the plan's `arrivals.slots`.",
+    "sampler": "Every condition that survives runs with the plan's `sampling.sampler` afterwards.",
+}
 _SWEEP: Final = "ngram-sweep"
 _STAGE_METHODS: Final[Mapping[str, tuple[str, ...]]] = {
     "none": (NONE,),
@@ -65,6 +70,9 @@ def condition_faults(place: Place, condition: ConditionPlan, plan: Plan) -> Iter
     Args:
         place: where it stands.
     """
+    if condition.stage in _NOT_ASKED and condition.name != NONE:
+        yield _unplaced(place, condition)
+        return
     yield from _methods(place, condition)
     yield from _draft(place, condition, plan)
     if condition.stage == _SWEEP:
@@ -76,6 +84,13 @@ def condition_faults(place: Place, condition: ConditionPlan, plan: Plan) -> Iter
         expected = f"only in a condition of stage {_SWEEP}"
         remedy = f"Leave out `{name}`, or set the stage."
         yield Fault((*place, name), expected, f"stage {condition.stage}", remedy)
+
+
+def _unplaced(place: Place, condition: ConditionPlan) -> Fault:
+    """Of a stage that no condition is of: it would never run."""
+    stages = "ngram, ngram-sweep, draft-simple or trained"
+    expected = f"to be what its method is: {stages}"
+    return Fault((*place, "stage"), expected, f"{condition.stage}", _NOT_ASKED[condition.stage])
 
 
 MOST_CONDITIONS: Final = 64

@@ -19,8 +19,15 @@ from slipstream.lab.records import FindingRecord, Line
 Effect = Literal["reject", "inconclusive", "not run", "note"]
 Detector = Callable[[Evidence], Iterator[FindingRecord]]
 
+CHANGED: Final = "records-changed"
+"""Of ``kept_run``: blocks whose records are not those that were written; no verdict stands."""
+UNTIED: Final = "not-tied"
+"""Of ``kept_run``: records that do not tell the digest of their manifest."""
+
 EFFECTS: Final[Mapping[str, Effect]] = MappingProxyType(
     {
+        CHANGED: "inconclusive",
+        UNTIED: "note",
         "never-fired": "reject",
         "drafter-is-noise": "reject",
         "flag-ignored": "inconclusive",

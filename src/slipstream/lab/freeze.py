@@ -16,7 +16,7 @@ import msgspec
 from slipstream.cache import write_atomically
 from slipstream.errors import OptionError
 from slipstream.lab.assembly import Assembly, Runtimes
-from slipstream.lab.manifest import Manifest, RuntimeIdentity
+from slipstream.lab.manifest import VERSION, Manifest, RuntimeIdentity
 from slipstream.lab.plan import Plan
 from slipstream.lab.plan_checks import check_plan
 from slipstream.paths import read_file
@@ -78,12 +78,23 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     content = read_file(path, "a run's folder with its manifest", MOST_MANIFEST_BYTES, OptionError)
     try:
+        _require_version(path, msgspec.json.decode(content, type=_Versioned).version)
         manifest = msgspec.json.decode(content, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         remedy = "It was changed, or written by another version."
         raise OptionError(f"a manifest in `{path}`", f"{problem}", remedy) from None
     check_plan(manifest.plan)
     return manifest
+
+
+class _Versioned(msgspec.Struct):
+    version: int = VERSION
+
+
+def _require_version(path: Path, version: int) -> None:
+    if version != VERSION:
+        remedy = "Read it with the lab that wrote it, or restore the file."
+        raise OptionError(f"a manifest of version {VERSION} in `{path}`", f"{version}", remedy)
 
 
 def reopened(folder: Path, runtimes: Runtimes) -> Manifest:

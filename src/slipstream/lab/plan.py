@@ -22,6 +22,10 @@ ComparisonRule = Literal["ids", "text"]
 SAME: Final = "same"
 """``Plan.rollback``: each runtime is its own previous build."""
 
+_STAGES: Final = ("greedy", "sampler", "rollback", "trial", "logits", "paths", "isolation")
+WORDS: Final = frozenset({*_STAGES, "none", "mix", "target", "runtime", "default", "unknown"})
+"""What records, manifests, reports and profiles call things of their own: names of nothing else."""
+
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model file. Prevents: a file whose origin and terms only its path hints at.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from slipstream.errors import OptionError
 from slipstream.lab.compare_checks import comparison_faults
 from slipstream.lab.condition_checks import MOST_CONDITIONS, condition_faults, expanded_faults
-from slipstream.lab.plan import SAME, Artifact, Plan, RuntimePlan
+from slipstream.lab.plan import SAME, WORDS, Artifact, Plan, RuntimePlan
 from slipstream.lab.plan_faults import Fault, did_you_mean
 from slipstream.lab.plan_lines import Place, dotted
 from slipstream.lab.plan_ranges import range_faults
@@ -65,6 +65,8 @@ def _names(plan: Plan) -> Iterator[Fault]:
     if len(plan.conditions) > MOST_CONDITIONS:
         found = f"{len(plan.conditions)}"
         yield Fault(("conditions",), f"to be at most {MOST_CONDITIONS}", found, "Split the plan.")
+    yield from _free_names(places)
+    yield from _tenants(plan)
     seen: set[str] = set()
     for i, condition in enumerate(plan.conditions):
         if condition.name in seen:
@@ -75,6 +77,29 @@ def _names(plan: Plan) -> Iterator[Fault]:
         found = "none"
         yield Fault(("runtimes",), "to name a program", found, "Add `[runtimes.slipstream]`.")
     yield from _rollback(plan)
+
+
+def _free_names(places: Iterable[tuple[Place, str]]) -> Iterator[Fault]:
+    """No name is a word of the lab's own: records and reports could not tell the two apart."""
+    for place, name in places:
+        if name.lower() in WORDS and place != ("name",) and not _is_baseline(place, name):
+            expected = "to be free: it is a word of the lab's own"
+            yield Fault(place, expected, f"`{name}`", f"Call it `my-{name}`, for example.")
+
+
+def _is_baseline(place: Place, name: str) -> bool:
+    """``none`` may be listed among the conditions (of the stage ``none``)."""
+    return place[0] == "conditions" and name == "none"
+
+
+def _tenants(plan: Plan) -> Iterator[Fault]:
+    names = plan.tenants.names
+    for index, name in enumerate(names):
+        place: Place = ("tenants", "names", index)
+        if not _NAME.fullmatch(name):
+            yield Fault(place, _NAMES_ARE, f"{name!r:.70}", "Choose another name.")
+        elif name in names[:index]:
+            yield Fault(place, "to be unique", f"`{name}` again", "Rename one.")
 
 
 def _rollback(plan: Plan) -> Iterator[Fault]:

@@ -16,7 +16,7 @@ import msgspec
 from slipstream.errors import RequestError
 from slipstream.lab.importers import Imported, read_prompts
 from slipstream.lab.judgements import require_judgeable
-from slipstream.lab.plan import Plan
+from slipstream.lab.plan import WORDS, Plan
 from slipstream.lab.plan_ranges import MOST_PROMPTS
 from slipstream.lab.strata import Strata, read_judgements, read_strata
 from slipstream.measure.workload import STRATA, TASKS, WorkloadPrompt, read_task
@@ -126,6 +126,9 @@ def _warm_ups(name: str, kind: str, folder: Path) -> tuple[WorkloadPrompt, ...]:
 
 def _imported(plan: Plan, imported: Imported, strata: Strata) -> Iterable[Workload]:
     for name, category in imported.categories.items():
+        if name in WORDS:
+            expected = f"categories of {imported.file} whose names are no words of the lab's own"
+            raise RequestError(expected, f"`{name}`", "Rename the category in the file.")
         for prompt in category.prompts:
             require_judgeable(prompt)
         yield Workload(

@@ -1,12 +1,13 @@
 """What a run leaves: one record per request, one per block, findings; append-only JSON lines.
 
 A record is a fact about one request. Counts are stored, never ratios alone; what was not measured
-is None or ``unknown`` and has a reason where one is known.
+is None or ``unknown`` and has a reason where one is known. The bounds of the types below are
+checked when a line is read and before one is written.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -15,10 +16,41 @@ STEPS: Final = "steps"
 """Denominator of a position: all verification steps, however short their drafts."""
 REACHED: Final = "drafts that reached it"
 """Denominator of a position: drafts of which verification examined a token there."""
+FORMAT: Final = 1
+"""Of the records; ``RunRecord.format``."""
+
+Moment = Annotated[float, msgspec.Meta(ge=-1e8, le=1e8)]
+"""Seconds of the client's clock, from the block's start."""
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e8)]
+Rate = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
+"""Or another amount that a program tells."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=10**7)]
+"""Of a block, an attempt or a request."""
+Digest = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")]
+StageWord = Annotated[
+    str, msgspec.Meta(pattern="^(greedy|sampler|rollback|trial|logits|paths|isolation)$")
+]
+OutcomeWord = Annotated[str, msgspec.Meta(pattern="^(ok|repeated|inconclusive|failed)$")]
+VerdictWord = Annotated[str, msgspec.Meta(pattern="^(equal|diverged)?$")]
+SourceWord = Annotated[str, msgspec.Meta(pattern="^(request|counters|unknown)$")]
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="is"):
     pass
+
+
+class RunRecord(_Line, frozen=True, kw_only=True, tag="run"):
+    """The first record of a run: the rules and files that all others are records of.
+
+    Attributes:
+        manifest_sha256: of ``manifest.json`` when the run began.
+        format: of the records.
+    """
+
+    run: str
+    manifest_sha256: Digest
+    format: int = FORMAT
 
 
 class Divergence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,8 +64,8 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         tokens: of ``none`` and of this output there; None = one of them ended, or no ids.
     """
 
-    at: int
-    gap: float | None = None
+    at: Count
+    gap: Rate | None = None
     cause: OutputCause = "unknown"
     baseline: str = ""
     tokens: tuple[int, int] | None = None
@@ -51,7 +83,7 @@ class RowProbe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     baseline: str
-    at: int
+    at: Count
     tokens: tuple[int, int]
     given: int | None = None
 
@@ -67,13 +99,13 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         rows_per_step: mean rows of a verification step (drafted / steps + 1), where known.
     """
 
-    drafted: int | None = None
-    accepted: int | None = None
-    steps: int | None = None
-    accepted_at: tuple[int, ...] = ()
-    reached_at: tuple[int, ...] = ()
+    drafted: Count | None = None
+    accepted: Count | None = None
+    steps: Count | None = None
+    accepted_at: tuple[Count, ...] = ()
+    reached_at: tuple[Count, ...] = ()
     denominator: str = ""
-    source: str = "unknown"
+    source: SourceWord = "unknown"
 
     @property
     def rows_per_step(self) -> float | None:
@@ -116,36 +148,36 @@ class RequestRecord(_Line, frozen=True, kw_only=True, tag="request"):
     """
 
     run: str
-    block: int
-    attempt: int = 1
-    index: int
+    block: Number
+    attempt: Number = 1
+    index: Number
     runtime: str
     condition: str
     stratum: str
     prompt: str
-    stage: str = "greedy"
-    slots: int = 1
+    stage: StageWord = "greedy"
+    slots: Number = 1
     cold: bool = False
     warm_up: bool = False
     tenant: str = ""
-    sent_s: float = 0.0
-    first_s: float | None = None
-    token_times_s: tuple[float, ...] = ()
-    queue_s: float | None = None
-    total_s: float | None = None
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    prompt_tok_s: float | None = None
-    decode_tok_s: float | None = None
-    phases: dict[str, float] = {}
+    sent_s: Moment = 0.0
+    first_s: Moment | None = None
+    token_times_s: tuple[Seconds, ...] = ()
+    queue_s: Rate | None = None
+    total_s: Seconds | None = None
+    prompt_tokens: Count | None = None
+    output_tokens: Count | None = None
+    prompt_tok_s: Rate | None = None
+    decode_tok_s: Rate | None = None
+    phases: dict[str, Rate] = {}
     counts: Counts = Counts()
-    peak_rss_bytes: int | None = None
-    energy_j: float | None = None
-    text_sha256: str = ""
-    ids_sha256: str = ""
+    peak_rss_bytes: Count | None = None
+    energy_j: Rate | None = None
+    text_sha256: Digest = ""
+    ids_sha256: Digest = ""
     finish_reason: str = ""
     judged: dict[str, bool] = {}
-    verdict: str = ""
+    verdict: VerdictWord = ""
     divergence: Divergence | None = None
     diagnostics: tuple[str, ...] = ()
     error: str = ""
@@ -168,32 +200,38 @@ class BlockRecord(_Line, frozen=True, kw_only=True, tag="block"):
             None for ``none`` itself and for blocks that no figure is made of.
         probe_s: seconds of the machine's probe, the slower of those before and after.
         other_load: share of the processors that other programs kept busy around it.
+        requests: lines of this attempt, warm-ups included; ``requests_sha256`` over their bytes.
+        seal: over this record and all that the file gained since the one before (``lab.seals``).
+            These three are filled in when the record is written; records from before have none.
     """
 
     run: str
-    block: int
-    attempt: int = 1
+    block: Number
+    attempt: Number = 1
     runtime: str
     condition: str
     stratum: str
-    stage: str = "greedy"
-    slots: int = 1
+    stage: StageWord = "greedy"
+    slots: Number = 1
     began: str
-    elapsed_s: float
-    outcome: str
+    elapsed_s: Seconds
+    outcome: OutcomeWord
     reason: str = ""
-    drift: float | None = None
+    drift: Moment | None = None
     counts: Counts = Counts()
-    peak_rss_bytes: int | None = None
-    energy_j: float | None = None
+    peak_rss_bytes: Count | None = None
+    energy_j: Rate | None = None
     metrics_before: str = ""
     metrics_after: str = ""
     log: str = ""
     log_findings: tuple[str, ...] = ()
-    repeat: int = 0
-    baseline: int | None = None
-    probe_s: float | None = None
-    other_load: float | None = None
+    repeat: Number = 0
+    baseline: Number | None = None
+    probe_s: Seconds | None = None
+    other_load: Rate | None = None
+    requests: Number | None = None
+    requests_sha256: Digest = ""
+    seal: Digest = ""
 
 
 class ObservedRecord(_Line, frozen=True, kw_only=True, tag="observed"):
@@ -220,11 +258,11 @@ class ObservedRecord(_Line, frozen=True, kw_only=True, tag="observed"):
     effective: dict[str, Any] = {}
     differs: dict[str, tuple[str, str]] = {}
     capability: dict[str, str] = {}
-    layers_offloaded: int | None = None
-    block: int | None = None
-    attempt: int = 0
-    rows_histogram: dict[str, int] = {}
-    rows_before: dict[str, int] | None = None
+    layers_offloaded: Count | None = None
+    block: Number | None = None
+    attempt: Number = 0
+    rows_histogram: dict[str, Count] = {}
+    rows_before: dict[str, Count] | None = None
     kernel_paths: tuple[str, ...] = ("unknown",)
     path_evidence: tuple[str, ...] = ()
 
@@ -244,8 +282,8 @@ class FindingRecord(_Line, frozen=True, kw_only=True, tag="finding"):
     runtime: str = ""
     condition: str = ""
     stratum: str = ""
-    slots: int = 0
+    slots: Number = 0
     stops: bool = False
 
 
-Line = RequestRecord | BlockRecord | ObservedRecord | FindingRecord
+Line = RunRecord | RequestRecord | BlockRecord | ObservedRecord | FindingRecord

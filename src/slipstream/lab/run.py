@@ -15,12 +15,13 @@ from typing import Final
 
 import msgspec
 
-from slipstream.errors import RequestError, SlipstreamError
+from slipstream.errors import SlipstreamError
 from slipstream.lab import isolation
 from slipstream.lab.bench import LOGS, Bench
 from slipstream.lab.block_run import announce, run_block
 from slipstream.lab.conditions import Ladder
 from slipstream.lab.disturbance import disturbance
+from slipstream.lab.kept_run import frozen_digest, tied
 from slipstream.lab.manifest import UNKNOWN, Manifest
 from slipstream.lab.outcome import Ended, Outcome, outcome_of
 from slipstream.lab.probe import Reading
@@ -55,7 +56,8 @@ def run(
         tools: None = the real ones.
 
     Raises:
-        InputError: the manifest asks for what cannot be run, or the records are not its own.
+        InputError: the manifest asks for what cannot be run, or the records are not its own, or
+            were changed.
         OperationError: another run holds the folder, or the disk is full.
     """
     require_runnable(manifest, runtimes)
@@ -64,23 +66,14 @@ def run(
         opened.callback(found.close)
         require_texts(manifest, found.prompts)
         store = opened.enter_context(Store(folder))
-        _require_own(store, manifest)
         shown = progress or Silent()
+        if note := tied(store, manifest, frozen_digest(folder, manifest)):
+            shown.note(note)
         for pid in end_left_over(folder / LOGS):
             shown.note(f"a server that a killed call left behind was ended: {pid}")
         if store.cut_bytes:
             shown.note(f"a torn last record of {store.cut_bytes} bytes was cut off")
         return _Run(Bench(folder, manifest, runtimes, found, store, shown, clock)).go()
-
-
-def _require_own(store: Store, manifest: Manifest) -> None:
-    strangers = {line.run for line in store.lines} - {manifest.run}
-    if strangers:
-        raise RequestError(
-            f"records of the run `{manifest.run}`",
-            f"records of `{min(strangers)[:128]}`",
-            "Name that run's folder, or a new one with --out.",
-        )
 
 
 class _Run:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from slipstream.errors import OperationError, OptionError
+from slipstream.errors import OperationError, OptionError, SlipstreamError
+from slipstream.lab.analysis_state import progress_of
 from slipstream.lab.assembly import Runtimes
 from slipstream.lab.freeze import MANIFEST, freeze, now, read_manifest
+from slipstream.lab.kept_run import read_run
 from slipstream.lab.manifest import Manifest
 from slipstream.lab.plan import Plan
 
 RUNS: Final = Path("runs")
 RECORDS: Final = "records.jsonl"
+_FROZEN, _FINISHED, _BEGUN = range(3)
+
+
+def _unsaid(_text: str) -> None:
+    """Where nobody listens."""
 
 
 def freeze_into(
@@ -71,8 +78,14 @@ def _require_new(folder: Path) -> None:
         raise OptionError("a new folder", found, "Go on with --resume, or name another: --out.")
 
 
-def resumable(plan: Plan, out: Path | None) -> Path:
-    """The folder of the run of this plan that goes on: the newest, unless one is named.
+def resumable(plan: Plan, out: Path | None, note: Callable[[str], object] = _unsaid) -> Path:
+    """The folder of the run of this plan that goes on, unless one is named.
+
+    The newest that began and has blocks left; else the newest that began; else the newest that was
+    frozen and never begun, as a dry run leaves it.
+
+    Args:
+        note: gets what a user must know: which folder it is, and which could not be read.
 
     Raises:
         OptionError: there is none, or it is the run of another plan.
@@ -82,8 +95,39 @@ def resumable(plan: Plan, out: Path | None) -> Path:
             remedy = "Name its own plan, or begin a new run."
             raise OptionError(f"the run of this plan in `{out}`", "that of another", remedy)
         return out
-    for folder in sorted(RUNS.glob(f"{plan.name}-*"), reverse=True):
-        if (folder / MANIFEST).is_file() and read_manifest(folder).plan == plan:
-            return folder
-    found = f"none of `{plan.name}` in `{RUNS}`"
-    raise OptionError("a run of this plan", found, "Leave out --resume, or name it: --out.")
+    found = list(_own_runs(plan, note))
+    if not found:
+        told = f"none of `{plan.name}` in `{RUNS}`"
+        raise OptionError("a run of this plan", told, "Leave out --resume, or name it: --out.")
+    *_, folder, state = max(found)
+    others = f"; {len(found) - 1} others of this plan are left alone" if len(found) > 1 else ""
+    note(f"going on with {folder}: {state}{others}")
+    return folder
+
+
+def _own_runs(plan: Plan, note: Callable[[str], object]) -> Iterator[tuple[int, str, Path, str]]:
+    """(rank, name, folder, state) of each run of the plan; the highest goes on."""
+    for folder in sorted(RUNS.glob(f"{plan.name}-*")):
+        if not (folder / MANIFEST).is_file():
+            continue
+        try:
+            if read_manifest(folder).plan == plan:
+                rank, state = _state(folder)
+                yield rank, folder.name, folder, state
+        except SlipstreamError as problem:
+            note(f"{folder} is passed over: {problem}")
+
+
+def _state(folder: Path) -> tuple[int, str]:
+    """(rank, how far it came).
+
+    Raises:
+        InputError: the records are damaged, or of another manifest.
+    """
+    manifest, lines = read_run(folder)
+    if not lines:
+        return _FROZEN, "its plan was frozen and not begun"
+    progress = progress_of(manifest, lines)
+    told = f"{progress.ended} of {progress.blocks} blocks ended"
+    finished = progress.state in ("complete", "stopped")
+    return (_FINISHED, f"{told}, it is {progress.state}") if finished else (_BEGUN, told)

@@ -19,6 +19,7 @@ import msgspec
 
 from slipstream.errors import OperationError, RequestError
 from slipstream.lab.records import BlockRecord, FindingRecord, Line, ObservedRecord, RequestRecord
+from slipstream.lab.seals import Kept, encoded, kept, sealed
 
 RECORDS: Final = "records.jsonl"
 MOST_LINE_BYTES: Final = 16 << 20
@@ -30,14 +31,19 @@ def read_records(path: Path) -> list[Line]:
     """Every whole line of a records file; a torn last one is left out. No file is no record.
 
     Raises:
-        RequestError: a line is no record, or is longer than 16 MiB.
+        RequestError: a line is no record, has a value that cannot be, or is longer than 16 MiB.
     """
+    return [x.line for x in read_kept(path)]
+
+
+def read_kept(path: Path) -> list[Kept]:
+    """As ``read_records``, each with the digest of its bytes."""
     return _read(path)[0]
 
 
-def _read(path: Path) -> tuple[list[Line], int]:
+def _read(path: Path) -> tuple[list[Kept], int]:
     """The records, and the bytes up to the end of the last whole line."""
-    lines: list[Line] = []
+    lines: list[Kept] = []
     whole = 0
     if not path.exists():
         return lines, whole
@@ -47,7 +53,7 @@ def _read(path: Path) -> tuple[list[Line], int]:
                 if len(raw) > MOST_LINE_BYTES:
                     raise _bad(path, len(lines) + 1, f"a line of more than {MOST_LINE_BYTES} bytes")
                 break
-            lines.append(_decoded(path, len(lines) + 1, raw))
+            lines.append(kept(_decoded(path, len(lines) + 1, raw), raw))
             whole += len(raw)
     return lines, whole
 
@@ -57,6 +63,15 @@ def _decoded(path: Path, number: int, raw: bytes) -> Line:
         return _decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise _bad(path, number, str(problem)) from None
+
+
+def _require_readable(raw: bytes) -> None:
+    """A value that could not be read back would spoil the whole file."""
+    try:
+        _decoder.decode(raw)
+    except msgspec.DecodeError as problem:
+        remedy = "The program under measurement told it; leave its condition out."
+        raise OperationError("a record with values that can be", str(problem), remedy) from None
 
 
 def _bad(path: Path, number: int, found: str) -> RequestError:
@@ -121,7 +136,8 @@ class Store:
             raise OperationError(f"to write `{path}`", str(problem), "Check the folder.") from None
         try:
             _lock(self._file, path)
-            self.lines, whole = _read(path)
+            self._kept, whole = _read(path)
+            self.lines = [x.line for x in self._kept]
             self.cut_bytes = os.fstat(self._file).st_size - whole
             if self.cut_bytes:
                 os.ftruncate(self._file, whole)
@@ -137,12 +153,23 @@ class Store:
         Raises:
             OperationError: the disk is full, or the line is longer than 16 MiB.
         """
-        raw = msgspec.json.encode(line, order="deterministic") + b"\n"
+        raw = encoded(line)
         if len(raw) > MOST_LINE_BYTES:
             found = f"one of {len(raw)} bytes"
             raise OperationError("a record of at most 16 MiB", found, "Ask for fewer tokens.")
+        _require_readable(raw)
         self._write(raw)
+        self._kept.append(kept(line, raw))
         self.lines.append(line)
+
+    def append_block(self, record: BlockRecord) -> None:
+        """Append the record that ends a block, sealed; errors as ``append``."""
+        self.append(sealed(self._kept, record))
+
+    @property
+    def kept(self) -> Sequence[Kept]:
+        """``lines`` with the digests of their bytes."""
+        return self._kept
 
     def append_new(self, line: FindingRecord | ObservedRecord) -> bool:
         """Append it unless the file says the same already; a resumed run doubles nothing."""

@@ -11,7 +11,7 @@ import msgspec
 from slipstream.lab.cells import GREEDY, MIX, NONE, Cell, Evidence, reaches
 from slipstream.lab.definitions import NOT_MEASURABLE
 from slipstream.lab.draft_findings import counts_of
-from slipstream.lab.findings import EFFECTS, Effect, detect
+from slipstream.lab.findings import CHANGED, EFFECTS, Effect, detect
 from slipstream.lab.gate_result import GateResult
 from slipstream.lab.gates import judge_gates
 from slipstream.lab.manifest import Manifest
@@ -104,6 +104,8 @@ def judge(evidence: Evidence, cell: Cell, found: Sequence[FindingRecord]) -> Ver
     failed = [f"{g.name}: {g.observed}, asked for {g.limit}" for g in gates if g.passed is False]
     unknown = [_unmeasured(g) for g in gates if g.passed is None]
     against = failed + _by_effect(near, "reject")
+    if changed := [f"{f.name}: {f.text}" for f in near if f.name == CHANGED]:
+        return _verdict(cell, "inconclusive", changed, gates, names)
     open_ones = _doubts(evidence, cell) + _by_effect(near, "inconclusive") + unknown
     if against:
         return _verdict(cell, "reject", against, gates, names)
