@@ -180,7 +180,7 @@ def test_requests_of_a_block_without_an_end_are_counted_and_used_for_nothing(
 ) -> None:
     executed(tmp_path)
     whole = of_folder(tmp_path)
-    cut(tmp_path, 2)  # what the program told, and a request
+    cut(tmp_path, 3)  # the manifest, what the program told, and a request
     made = of_folder(tmp_path)
     assert made.progress.aborted == 1
     assert made.progress.ended == 0

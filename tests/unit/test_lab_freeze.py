@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,13 +20,16 @@ from slipstream.errors import (
     PeerRuntimeError,
     RequestError,
 )
-from slipstream.lab import assembly
+from slipstream.lab import assembly, run_folder
+from slipstream.lab.analysis_state import progress_of
 from slipstream.lab.assembly import most_proposed
 from slipstream.lab.freeze import MANIFEST, differences, freeze, read_manifest, reopened
 from slipstream.lab.manifest import Manifest, MethodIdentity, PromptIdentity, RuntimeIdentity
 from slipstream.lab.plan import Arrivals, Artifact, ConditionPlan, Plan, RuntimePlan
+from slipstream.lab.records import Line, RunRecord
 from slipstream.lab.run_folder import RECORDS, freeze_into, resumable
 from slipstream.lab.runtimes.base import Runtime
+from slipstream.lab.store import Store
 
 HELP = b"-ngl, --gpu-layers N   layers\n"
 AT = datetime.datetime(2026, 11, 30, 12, 0, 5, tzinfo=datetime.UTC)
@@ -298,10 +301,49 @@ def test_the_newest_run_of_a_plan_goes_on(plan: Callable[..., Plan]) -> None:
     at(1, plan())
     second = at(2, plan())
     at(3, plan(prompts=2))
-    assert resumable(plan(), None) == second
+    said: list[str] = []
+    assert resumable(plan(), None, said.append) == second
+    assert said == [
+        f"going on with {second}: its plan was frozen and not begun; other runs of this plan: 1"
+    ]
     assert resumable(plan(), second) == second
     with pytest.raises(OptionError, match="that of another"):
         resumable(plan(prompts=5), second)
+
+
+def test_a_run_that_began_goes_on_before_a_dry_run(
+    plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at(day: int, *, began: bool) -> Path:
+        folder, made = freeze_into(plan(), runtimes(), None, clock=lambda: AT.replace(day=day))
+        if began:
+            with Store(folder) as store:
+                store.append(RunRecord(run=made.run, manifest_sha256=made.digest))
+        return folder
+
+    finished: set[Path] = set()
+
+    def state_of(manifest: Manifest, lines: Sequence[Line]) -> Any:
+        done = Path("runs") / manifest.run in finished
+        made = progress_of(manifest, lines)
+        return msgspec.structs.replace(made, state="complete" if done else made.state)
+
+    monkeypatch.setattr(run_folder, "progress_of", state_of)
+    first, second, _ = at(1, began=True), at(2, began=True), at(3, began=False)
+    broken, damaged = at(4, began=True), at(5, began=True)
+    (broken / MANIFEST).write_text("{}")
+    (damaged / RECORDS).write_text("{}\n")
+    said: list[str] = []
+    assert resumable(plan(), None, said.append) == second
+    assert f"{broken} is passed over" in said[0]
+    assert f"{damaged} is passed over" in said[1]
+    assert said[2].startswith(f"going on with {second}: 0 of ")
+    assert said[2].endswith("other runs of this plan: 2")
+    finished.add(second)
+    assert resumable(plan(), None) == first
+    finished.add(first)
+    assert resumable(plan(), None, said.append) == second
+    assert "it is complete" in said[-1]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from slipstream.errors import OptionError
+from slipstream.errors import OptionError, RequestError
 from slipstream.lab.definitions import FEWEST_FOR_P95
 from slipstream.lab.noise import FEWEST_PAIRS
 from slipstream.lab.plan import Plan
@@ -337,3 +337,56 @@ def test_a_word_of_the_rollback_is_no_runtimes_name() -> None:
         "a word of `rollback`"
         in fault(HEAD.replace("runtimes.slipstream", "runtimes.same")).expected
     )
+
+
+WORDS = ("none", "mix", "rollback", "trial", "logits", "paths", "isolation", "Rollback", "target")
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_word_of_the_labs_own_is_no_name(word: str) -> None:
+    asked = NGRAM.replace('"a"', f'"{word}"')
+    texts = [
+        HEAD.replace("runtimes.slipstream", f"runtimes.{word}"),
+        HEAD + f"[drafts.{word}]\nmodel = 'x'\n",
+    ]
+    texts += [HEAD + asked] if word != "none" else []
+    for text in texts:
+        problem = fault(text)
+        assert "a word of the lab's own" in problem.expected
+        assert f"`{word}`" in problem.found
+    parse_plan(HEAD + NGRAM.replace('"a"', f'"my-{word}"'))
+
+
+def test_the_baseline_may_be_listed() -> None:
+    parse_plan(HEAD + "[[conditions]]\nname = 'none'\nstage = 'none'\n")
+    listed = "[[conditions]]\nname = 'none'\nstage = 'ngram'\nmethod = 'ngram-mod'\n"
+    assert "the baseline" in fault(HEAD + listed).found
+
+
+@pytest.mark.parametrize(
+    ("stage", "remedy"),
+    [("slots", "arrivals.slots"), ("sampler", "sampling.sampler"), ("none", "leave it out")],
+)
+def test_a_stage_that_no_condition_is_of(stage: str, remedy: str) -> None:
+    problem = fault(HEAD + NGRAM.replace('"ngram"', f'"{stage}"'))
+    assert "`conditions[0].stage` (line 8)" in problem.expected
+    assert problem.found == stage
+    assert remedy in problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [("['a', 'a']", "to be unique"), ("['a', '']", "1 to 64 letters"), ("['a b']", "1 to 64")],
+)
+def test_tenants_are_told_apart(names: str, expected: str) -> None:
+    assert expected in fault(HEAD + f"[tenants]\nnames = {names}\n").expected
+
+
+def test_an_imported_category_is_no_word_of_the_labs_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"prompt": "Ours?", "category": "mix", "kind": "chat"}\n')
+    plan = msgspec.structs.replace(parse_plan(HEAD), imports={str(path): "jsonl"}, strata=())
+    with pytest.raises(RequestError, match="words of the lab's own"):
+        workloads_of(plan)
+    path.write_text('{"prompt": "Ours?", "category": "mixed", "kind": "chat"}\n')
+    assert [w.name for w in workloads_of(plan)] == ["mixed"]

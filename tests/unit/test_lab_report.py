@@ -243,7 +243,7 @@ def test_a_run_that_was_interrupted(tmp_path: Path) -> None:
 
 def test_a_run_whose_first_block_never_ended(tmp_path: Path) -> None:
     executed(tmp_path)
-    cut(tmp_path, 2)
+    cut(tmp_path, 3)
     made = of_folder(tmp_path)
     assert "Figures" in titles(made)
     assert "No block ended, so there is no figure." in markdown(made)

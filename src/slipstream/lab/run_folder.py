@@ -100,7 +100,7 @@ def resumable(plan: Plan, out: Path | None, note: Callable[[str], object] = _uns
         told = f"none of `{plan.name}` in `{RUNS}`"
         raise OptionError("a run of this plan", told, "Leave out --resume, or name it: --out.")
     *_, folder, state = max(found)
-    others = f"; {len(found) - 1} others of this plan are left alone" if len(found) > 1 else ""
+    others = f"; other runs of this plan: {len(found) - 1}" if len(found) > 1 else ""
     note(f"going on with {folder}: {state}{others}")
     return folder
 

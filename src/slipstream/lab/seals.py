@@ -61,10 +61,10 @@ def sealed(before: Iterable[Kept], record: BlockRecord) -> BlockRecord:
 def broken(lines: Sequence[Kept]) -> dict[Key, str]:
     """(block, attempt) whose records are not those that were written -> what is wrong with them.
 
-    Records from before there were seals are whole as far as anyone can tell.
+    Blocks from before there were seals, and from before a run of such was gone on with, are whole
+    as far as anyone can tell.
     """
-    if not any(_is_sealed(x.line) for x in lines):
-        return {}
+    sealing = any(isinstance(x.line, RunRecord) for x in lines)
     requests: dict[Key, dict[int, bytes]] = defaultdict(dict)
     for x in lines:
         if isinstance(x.line, RequestRecord):
@@ -74,7 +74,8 @@ def broken(lines: Sequence[Kept]) -> dict[Key, str]:
     for x in lines:
         if isinstance(x.line, BlockRecord) and not chain.knows(x):
             key = _key(x.line)
-            if why := _fault(x, requests[key], chain):
+            sealing = sealing or bool(x.line.seal)
+            if sealing and (why := _fault(x, requests[key], chain)):
                 found.setdefault(key, why)
         chain.add(x)
     return found
@@ -128,10 +129,6 @@ def _fault(block: Kept, requests: Mapping[int, bytes], chain: _Chain) -> str:
     if chain.seal(block) != record.seal:
         return "its record was changed, or something before it was taken out or changed"
     return ""
-
-
-def _is_sealed(line: Line) -> bool:
-    return isinstance(line, RunRecord) or (isinstance(line, BlockRecord) and bool(line.seal))
 
 
 def _of_requests(digests: Mapping[int, bytes]) -> str:
