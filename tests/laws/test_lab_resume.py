@@ -15,7 +15,8 @@ from slipstream.lab.manifest import Manifest
 from slipstream.lab.outputs import FOLDER
 from slipstream.lab.records import BlockRecord, FindingRecord, Line, RequestRecord
 from slipstream.lab.run import run
-from slipstream.lab.store import RECORDS, Store, counted, read_records
+from slipstream.lab.seals import broken
+from slipstream.lab.store import RECORDS, Store, counted, read_kept, read_records
 
 
 def _go(folder: Path, manifest: Manifest, world: World) -> list[Line]:
@@ -72,6 +73,7 @@ def test_a_run_killed_at_any_byte_ends_as_one_that_was_not(tmp_path: Path) -> No
         (folder / RECORDS).write_bytes(whole[:cut])
         found = _told(_go(folder, manifest, _world()))
         assert found == wanted, cut
+        assert not broken(read_kept(folder / RECORDS)), cut
 
 
 def test_a_run_killed_again_and_again_ends_as_one_that_was_not(tmp_path: Path) -> None:
