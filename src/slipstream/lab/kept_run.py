@@ -18,14 +18,7 @@ from slipstream.lab.findings import CHANGED, NAMES, UNTIED
 from slipstream.lab.freeze import MANIFEST, read_manifest
 from slipstream.lab.manifest import Manifest
 from slipstream.lab.plan import SAME
-from slipstream.lab.records import (
-    FORMAT,
-    BlockRecord,
-    FindingRecord,
-    Line,
-    RequestRecord,
-    RunRecord,
-)
+from slipstream.lab.records import FORMAT, FindingRecord, Line, RunRecord
 from slipstream.lab.schedule import blocks
 from slipstream.lab.seals import Kept, Key
 from slipstream.lab.store import RECORDS, Store, blocks_of, read_kept
@@ -160,8 +153,9 @@ def _faults(line: Line, most: int | None) -> Iterator[tuple[str, str]]:
     Args:
         most: blocks of the plan; None = the manifest may not be that of the records.
     """
-    if isinstance(line, RequestRecord | BlockRecord) and most is not None and line.block >= most:
-        yield f"a block from 0 to {most - 1}, as the plan has them,", f"{line.block}"
+    block = getattr(line, "block", None)
+    if most is not None and block is not None and block >= most:
+        yield f"a block from 0 to {most - 1}, as the plan has them,", f"{block}"
     if isinstance(line, FindingRecord) and line.name not in NAMES:
         yield "a known finding", f"`{line.name[:64]}`"
 

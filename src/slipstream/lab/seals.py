@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from slipstream.lab.records import BlockRecord, Line, RequestRecord, RunRecord
+from slipstream.lab.records import BlockRecord, Line, ObservedRecord, RequestRecord, RunRecord
 
 Key = tuple[int, int]
 """(block, attempt)."""
@@ -82,12 +82,9 @@ def broken(lines: Sequence[Kept]) -> dict[Key, str]:
 
 
 def without(lines: Iterable[Line], gone: Mapping[Key, str]) -> list[Line]:
-    """The records but those of these blocks and of their requests."""
-    return [
-        x
-        for x in lines
-        if not (isinstance(x, RequestRecord | BlockRecord) and (x.block, x.attempt) in gone)
-    ]
+    """The records but those of these blocks, their requests and what they observed of them."""
+    placed = (RequestRecord, BlockRecord, ObservedRecord)
+    return [x for x in lines if not (isinstance(x, placed) and (x.block, x.attempt) in gone)]
 
 
 class _Chain:
