@@ -39,7 +39,7 @@ def run_block(bench: Bench, block: Block, before: Reading) -> Reading | None:
     around = _around(bench, block, before, after)
     outcome, reason = _outcome(bench, block, seen.failed, around)
     ended = _Ended(attempt, began, round(elapsed_s, 6), outcome, reason[:MOST_TEXT])
-    bench.store.append(_record(bench, block, seen, around, ended))
+    bench.store.append_block(_record(bench, block, seen, around, ended))
     if reason and not seen.failed:
         again = "it runs once more" if outcome == "repeated" else "it counts for nothing"
         bench.progress.note(f"block {block.number + 1}: {reason}; {again}")
