@@ -10,6 +10,7 @@ import pytest
 
 from lab_records import DIGESTS, PROMPTS, SUFFIX, Story, digest, manifest, observed, rolled_back
 from slipstream.lab.cells import Cell, Evidence
+from slipstream.lab.definitions import paired_ratio
 from slipstream.lab.gate_result import GateResult
 from slipstream.lab.gates import GATES, gate_results
 from slipstream.lab.manifest import ArtifactIdentity, MethodIdentity
@@ -22,6 +23,7 @@ from slipstream.lab.records import (
     Line,
     RequestRecord,
 )
+from slipstream.lab.time_gate import decided
 
 CELL = Cell("own", "suffix", "chat")
 Changed = Callable[[int, str, str], Mapping[str, Any]]
@@ -207,12 +209,27 @@ def test_with_fewer_pairs_than_needed_a_loss_needs_interval_and_sign_test() -> N
     assert lost.observed.endswith("slower by 5.0% and more")
     one_won = gate("time", noisy_loss((1.5, 2.5, 1.3, 3.0, 0.9)).lines(5))
     assert one_won.passed is None
-    # interval below, sign test (6 of 8) not: 1.4 or more in six, a little less than 1 in two
-    times = (1.4, 1.9, 1.4, 1.9, 1.4, 1.9, 0.99, 0.99)
-    assert gate("time", noisy_loss(times).lines(8), rules=Rules(confidence=0.8)).passed is False
-    assert gate("time", noisy_loss(times).lines(8)).passed is None
     slight = noisy_loss((1.01, 1.02, 1.09, 1.01, 1.1))
     assert gate("time", slight.lines(5), rules=Rules(margin=0.02)).passed is None
+
+
+@pytest.mark.parametrize(
+    ("slow", "ratios"),
+    [
+        (8, [0.5] * 8 + [1.2] * 2),  # an interval below 0.95, eight of ten: p 0.055
+        (59, [0.9] * 59 + [1.1] * 41),  # p 0.044, an interval that reaches 1
+    ],
+)
+def test_interval_and_sign_test_must_agree(slow: int, ratios: list[float]) -> None:
+    def answer(of: list[float], wanted: int) -> bool | None:
+        made = paired_ratio(of, 0.95)
+        assert made is not None
+        return decided(of, made, wanted, Rules())[0]
+
+    shift = 1.05**2
+    for wanted, values in ((1000, ratios), (5, [r * shift for r in ratios])):
+        assert answer(values, wanted) is None
+        assert answer(values[:slow], wanted) is False
 
 
 def test_few_pairs_have_extremes_and_no_interval() -> None:
