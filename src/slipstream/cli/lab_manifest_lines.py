@@ -19,6 +19,17 @@ _DIGITS = 16  # of a digest, in a line
 
 def manifest_lines(manifest: Manifest) -> Iterator[str]:
     """Who is measured, with which files, conditions and requests."""
+    yield from map(wrapped, _identity_lines(manifest))
+    yield ""
+    yield _conditions(manifest)
+    yield ""
+    yield _requests(manifest)
+    yield ""
+    yield from request_lines(manifest)
+    yield ""
+
+
+def _identity_lines(manifest: Manifest) -> Iterator[str]:
     yield f"{manifest.run}: {manifest.plan.question.text}"
     yield f"manifest {manifest.digest}"
     yield from (_runtime_line(runtime) for runtime in manifest.runtimes)
@@ -28,13 +39,6 @@ def manifest_lines(manifest: Manifest) -> Iterator[str]:
             yield f"pairing of {pairing.draft}, {part}: {getattr(pairing, part)}"
     hardware = manifest.hardware
     yield f"machine: {hardware.cpu}, {hardware.cores} cores, {hardware.system}"
-    yield ""
-    yield _conditions(manifest)
-    yield ""
-    yield _requests(manifest)
-    yield ""
-    yield from request_lines(manifest)
-    yield ""
 
 
 def _runtime_line(runtime: RuntimeIdentity) -> str:
