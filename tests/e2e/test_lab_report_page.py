@@ -74,6 +74,27 @@ def test_the_page_never_scrolls_sideways(page: Page, size: tuple[int, int]) -> N
     assert page.evaluate(ASTRAY) == []
 
 
+def test_no_table_is_cut_at_a_desk(page: Page) -> None:
+    cut = (
+        "[...document.querySelectorAll('.scroll')].filter((box) => box.checkVisibility() &&"
+        " box.scrollWidth > box.clientWidth).map((box) => box.innerText.slice(0, 80))"
+    )
+    assert page.evaluate(cut) == []
+
+
+def test_why_takes_few_lines_at_a_desk(browser: Browser, reports: dict[str, Path]) -> None:
+    page = browser.open(f"file://{reports['study']}", *SIZES[0])
+    lines = """Math.max(...[...document.querySelectorAll('#verdicts > .scroll td:nth-child(6)')]
+      .map((cell) => {
+        const text = document.createRange();
+        text.selectNodeContents(cell);
+        const high = text.getBoundingClientRect().height;
+        return high / parseFloat(getComputedStyle(cell).lineHeight); }))"""
+    assert page.evaluate(lines) > 0
+    assert page.evaluate(lines) < 4.5
+    page.call("Page.close")
+
+
 def test_nothing_is_fetched_and_nothing_complains(page: Page) -> None:
     page.evaluate(OPEN)
     assert len(page.addresses()) == 1

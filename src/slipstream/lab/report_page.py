@@ -45,10 +45,10 @@ ul { padding-left: 1.2rem; max-width: 45rem; } li { margin: .2rem 0; }
 p.quiet { font-size: .9rem; }
 td, th { vertical-align: top; padding-right: 1rem; }
 th.text, td.text, th.long, td.long, th.names, td.names { text-align: left; }
-td.names { white-space: normal; min-width: 8rem; max-width: 15rem; }
+td.names { white-space: normal; min-width: 7rem; max-width: 15rem; }
 th { white-space: normal; overflow-wrap: normal; vertical-align: bottom; }
 td.figure { white-space: normal; min-width: 9rem; max-width: 22rem; }
-td.long { white-space: normal; min-width: 13rem; max-width: 30rem; }
+td.long { white-space: normal; min-width: 9rem; max-width: 30rem; }
 .scroll { margin: .6rem 0; } .scroll:focus-visible { outline: 2px solid var(--muted); }
 .chip { display: inline-block; margin-right: .7em; white-space: nowrap; }
 .charts { display: grid; gap: .6rem 1.5rem; align-items: start;

@@ -39,7 +39,7 @@ from slipstream.lab.report_words import (
 )
 from slipstream.lab.verdict import Verdict
 
-_SHOWN_REASONS: Final = 3
+_SHOWN_REASONS: Final = 2
 _MOST_REASON: Final = 90
 _WHY_LAST: Final = ("output",)
 """Gates whose evidence ends with why it does not suffice; that of others begins with it."""
