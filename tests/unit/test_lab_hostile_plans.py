@@ -191,15 +191,17 @@ def test_a_host_that_one_takes(url: str) -> None:
         ["inspect", NOBODY],
         ["trace", "x" * 5000],
         ["trace", NOBODY],
-        ["run", "--model", "x" * 5000, "hello"],
-        ["run", "--model", NOBODY, "hello"],
+        ["lab", "init", "--out", "x" * 5000],
+        ["run", "x" * 5000, "hello"],
+        ["run", NOBODY, "hello"],
+        ["chat", "x" * 5000],
+        ["pull", "x" * 5000],
         ["explain", "x" * 5000],
-        ["bench", "decode", "--model", "x" * 5000],
-        ["bench", "speculate", "--workloads", "x" * 5000],
-        ["bench", "speculate", "--workloads", NOBODY],
-        ["serve", "--model", "x" * 5000],
-        ["serve", "--model", "smollm2-135m", "--api-key-file", "x" * 5000],
-        ["serve", "--model", "smollm2-135m", "--profile", "x" * 5000],
+        ["bench", "decode", "x" * 5000],
+        ["bench", "rows", NOBODY],
+        ["serve", "x" * 5000],
+        ["serve", "--api-key-file", "x" * 5000, NOBODY],
+        ["serve", "--profile", "x" * 5000, NOBODY],
     ],
     ids=lambda words: " ".join(word[:20] for word in words),
 )
@@ -233,17 +235,9 @@ def test_every_echo_is_bounded() -> None:
         fault(rules(more))
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        ('["a", "a"]', "to be unique"),
-        ('["\\u001b[31m"]', "that can be shown"),
-        ('[""]', "1 to 128"),
-        ("[" + ",".join(f'"{i}"' for i in range(65)) + "]", "at most 64"),
-    ],
-)
-def test_tenants_are_few_and_have_names(names: str, expected: str) -> None:
-    assert expected in fault(rules(f"[tenants]\nnames = {names}\n")).expected
+def test_tenants_are_few() -> None:
+    names = ", ".join(f'"{i}"' for i in range(65))
+    assert "at most 64" in fault(rules(f"[tenants]\nnames = [{names}]\n")).expected
 
 
 @pytest.mark.parametrize(

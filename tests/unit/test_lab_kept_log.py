@@ -123,6 +123,7 @@ def test_a_server_that_writes_without_end_is_ended(tmp_path: Path) -> None:
     while process.kept._left_out < 1_000_000 and time.monotonic() < limit:
         time.sleep(0.02)
     assert "calm" in process.last_lines()
+    assert len(process.last_lines()) < 4000
     assert process.end() == ()
     assert (tmp_path / "x.log").stat().st_size < 11_000
     assert process.kept.findings()[0].startswith("log-cut: ")

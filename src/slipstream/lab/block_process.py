@@ -92,9 +92,9 @@ class BlockProcess:
         suffix = "" if warm_ups else str(items[0].index)
         log = self._log(suffix)
         seen.log = seen.log or log.relative_to(bench.folder).as_posix()
-        with self._waiting("it to be ready"):
-            endpoint = self._runtime.start(self._method, bench.manifest, block.slots, log)
         try:
+            with self._waiting("it to be ready"):
+                endpoint = self._runtime.start(self._method, bench.manifest, block.slots, log)
             self._observe()
             if not seen.failed and warm_ups:
                 self._warm_up(endpoint)

@@ -1,4 +1,4 @@
-"""What a plan's texts must be beyond their types: paths, addresses, names of tenants."""
+"""What a plan's texts must be beyond their types: paths, addresses, and how many tenants there are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from slipstream.lab.plan_lines import Place
 from slipstream.paths import path_fault, shown
 
 MOST_TENANTS: Final = 64
-_MOST_NAME: Final = 128
 
 
 def text_faults(plan: Plan) -> Iterator[Fault]:
@@ -57,10 +56,3 @@ def _tenants(plan: Plan) -> Iterator[Fault]:
         found = f"{len(names)}"
         why = "Each has a slot of its own; a few show what is shared."
         yield Fault(("tenants", "names"), f"to be at most {MOST_TENANTS}", found, why)
-    for index, name in enumerate(names):
-        place: Place = ("tenants", "names", index)
-        if not name or len(name) > _MOST_NAME or not name.isprintable():
-            expected = f"to be 1 to {_MOST_NAME} characters that can be shown"
-            yield Fault(place, expected, f"{shown(name)!r}", "Choose another name.")
-        elif name in names[:index]:
-            yield Fault(place, "to be unique", f"`{name}` again", "Rename one.")

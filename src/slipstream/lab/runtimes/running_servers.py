@@ -33,7 +33,7 @@ def key_headers(key_file: str) -> Mapping[str, str]:
     if not key_file:
         return {}
     path = path_of(key_file, "`api_key_file`")
-    content = read_file(path, "the file of `api_key_file`", MOST_KEY_BYTES, OptionError)
+    content = read_file(path, "a key (`api_key_file`)", MOST_KEY_BYTES, OptionError)
     try:
         key = content.split(b"\n")[0].decode("ascii").strip()
     except UnicodeDecodeError:

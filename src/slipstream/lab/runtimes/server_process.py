@@ -21,6 +21,7 @@ HOST: Final = "127.0.0.1"
 GRACE_S: Final = 15.0
 _LAST_LINES: Final = 12
 _LAST_BYTES: Final = 1 << 14
+_LAST_CHARACTERS: Final = 300
 _POLL_S: Final = 0.02
 _LEFT_OVER: Final = ".pid"
 _EXITING: Final = 0x4  # PF_EXITING, include/linux/sched.h
@@ -117,9 +118,9 @@ class ServerProcess:
         )
 
     def last_lines(self) -> str:
-        """The end of its log."""
+        """The end of its log, of each line its beginning."""
         lines = self.kept.last(_LAST_BYTES).decode("utf-8", "replace").splitlines()
-        return "\n".join(lines[-_LAST_LINES:])
+        return "\n".join(line[:_LAST_CHARACTERS] for line in lines[-_LAST_LINES:])
 
     def end(self, grace_s: float = GRACE_S) -> tuple[str, ...]:
         """End it and everything that it started; what was wrong with its end. Idempotent."""
