@@ -224,12 +224,24 @@ def test_interval_and_sign_test_must_agree(slow: int, ratios: list[float]) -> No
     def answer(of: list[float], wanted: int) -> bool | None:
         made = paired_ratio(of, 0.95)
         assert made is not None
-        return decided(of, made, wanted, Rules())[0]
+        return decided(of, made, Rules(), wanted, wanted)[0]
 
     shift = 1.05**2
     for wanted, values in ((1000, ratios), (5, [r * shift for r in ratios])):
         assert answer(values, wanted) is None
         assert answer(values[:slow], wanted) is False
+
+
+def test_to_exclude_a_gain_takes_more_pairs_than_to_show_it() -> None:
+    ratios = [0.99] * 8
+    made = paired_ratio(ratios, 0.95)
+    assert made is not None
+    assert decided(ratios, made, Rules(), 5, 8) == (False, "a gain of 5.0% is excluded")
+    for excluding in (9, None):
+        assert decided(ratios, made, Rules(), 5, excluding) == (None, "")
+    slow = paired_ratio([0.9] * 8, 0.95)
+    assert slow is not None
+    assert decided([0.9] * 8, slow, Rules(), 5, None)[0] is False
 
 
 def test_few_pairs_have_extremes_and_no_interval() -> None:

@@ -206,7 +206,7 @@ def for_nothing(verdict: Verdict) -> bool:
 
 @kept_alone
 @pytest.mark.parametrize("prompts", [3, 12])
-@pytest.mark.parametrize("pairs", [2, 3, 4, 5, 8, 12])
+@pytest.mark.parametrize("pairs", [2, 4, 5, 8, 12, 20])
 def test_the_same_thing_is_rejected_for_nothing_in_five_percent_at_most(
     pairs: int, prompts: int
 ) -> None:
@@ -215,6 +215,8 @@ def test_the_same_thing_is_rejected_for_nothing_in_five_percent_at_most(
         draws = np.random.default_rng(pairs)
         made = [same_thing(path, draws, pairs, prompts) for _ in range(100)]
         assert sum(map(for_nothing, made)) <= 0.05 * len(made), (path.name, pairs)
+        if prompts == 3:  # as they were recorded
+            assert [v.word for v in made].count("reject") <= 0.05 * len(made), (path.name, pairs)
         if pairs < 5:
             assert {v.word for v in made} == {"inconclusive"}
 

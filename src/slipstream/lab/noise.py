@@ -147,11 +147,19 @@ def pairs_needed(
     return None
 
 
+def pairs_to_exclude(sigma: float, margin: float, confidence: float) -> int | None:
+    """Pairs that show that a gain of ``1 + margin`` is not there: noise half as much again.
+
+    A run's own spread has an error; of few pairs that happen to agree it is far too small.
+    """
+    return pairs_needed(sigma * _ALLOWANCE, margin, confidence)
+
+
 def pairs_to_plan(sigma: float, margin: float, confidence: float) -> int | None:
     """Pairs to ask for in a plan, from a spread that was estimated before.
 
     More than ``pairs_needed``, which the run will judge by its own blocks: with this number both
     come out well with a probability of 0.8, its estimate and the gain of ``1 + margin``.
     """
-    found = pairs_needed(sigma * _ALLOWANCE, margin, confidence)
+    found = pairs_to_exclude(sigma, margin, confidence)
     return None if found is None else max(found, _FEWEST_TO_PLAN)

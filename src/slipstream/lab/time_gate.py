@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -20,7 +21,15 @@ from slipstream.lab.definitions import (
     ttft_s,
 )
 from slipstream.lab.gate_result import GateResult, combined
-from slipstream.lab.noise import FEWEST_PAIRS, POWER, Spread, pairs_needed, scatter, spread
+from slipstream.lab.noise import (
+    FEWEST_PAIRS,
+    POWER,
+    Spread,
+    pairs_needed,
+    pairs_to_exclude,
+    scatter,
+    spread,
+)
 from slipstream.lab.pair_words import counted_pairs, ratio_text
 from slipstream.lab.plan import Rules
 from slipstream.lab.records import RequestRecord
@@ -72,25 +81,33 @@ def needed(evidence: Evidence, cell: Cell) -> int | None:
 
 
 def decided(
-    ratios: Sequence[float], made: PairedRatio, wanted: int | None, rules: Rules
+    ratios: Sequence[float],
+    made: PairedRatio,
+    rules: Rules,
+    wanted: int | None,
+    excluding: int | None,
 ) -> tuple[bool | None, str]:
     """Whether a gain is shown, and where it is not, why.
 
     Of fewer than five pairs nothing is said: their interval is but their extremes. With enough
     pairs: passed where the interval lies above 1, its end reaches the margin and the sign test
-    agrees; failed where interval and sign test exclude the margin: whatever there is, it is not
-    worth it. With fewer: failed where both say that it is slower by the margin; never passed.
+    agrees; with some more, failed where interval and sign test exclude the margin: whatever there
+    is, it is not worth it. However many: failed where both say that it is slower by the margin.
 
     Args:
         ratios: of the pairs of blocks; ``made`` = their median and interval.
-        wanted: pairs that the margin needs; None = unknown.
+        wanted: pairs that the margin needs; ``excluding`` to show that it is not there; None =
+            unknown.
     """
     if made.low is None or made.high is None:
         return None, f"fewer than {FEWEST_PAIRS} pairs say nothing"
-    if wanted is None or len(ratios) < wanted:
-        slower = _below(ratios, made.high, 1 / (1 + rules.margin), rules.confidence)
-        return (False, f"slower by {rules.margin:.1%} and more") if slower else (None, "")
-    if _below(ratios, made.high, 1 + rules.margin, rules.confidence):
+    count = len(ratios)
+    if _below(ratios, made.high, 1 / (1 + rules.margin), rules.confidence):
+        return False, f"slower by {rules.margin:.1%} and more"
+    if wanted is None or count < wanted:
+        return None, ""
+    certain = excluding is not None and count >= excluding
+    if certain and _below(ratios, made.high, 1 + rules.margin, rules.confidence):
         return False, f"a gain of {rules.margin:.1%} is excluded"
     shown = made.low > 1 and made.high >= 1 + rules.margin and made.p <= 1 - made.confidence
     return (True if shown else None), ""
@@ -131,7 +148,9 @@ def _gain(evidence: Evidence, cell: Cell) -> GateResult:
             limit=limit,
             evidence=no_pair(evidence, cell),
         )
-    passed, why = decided(ratios, made, wanted, rules)
+    sigma = math.nan if noise is None else noise.sigma
+    excluding = pairs_to_exclude(sigma, rules.margin, rules.confidence)
+    passed, why = decided(ratios, made, rules, wanted, excluding)
     grounds = _grounds(evidence, cell, made, wanted, noise)
     return GateResult(
         name=_NAME,
