@@ -17,6 +17,7 @@ from lab_records import manifest as small_manifest
 from lab_world import SIMPLE, World, runtimes_of, tools_of
 from report_runs import TimedWorld, executed, write_manifest, write_records
 from slipstream.cli.app import dispatch
+from slipstream.cli.lab_gate import against
 from slipstream.errors import OptionError, RequestError
 from slipstream.lab.analysis import analysed, verdicts_of
 from slipstream.lab.compare import read_comparison
@@ -370,3 +371,16 @@ def test_a_run_that_nothing_disturbed_is_judged_as_ever(tmp_path: Path) -> None:
     manifest: Manifest = executed(tmp_path, SIMPLE, world=world, rules={"repeats": 6})
     made = read_run(tmp_path)
     assert made == (manifest, read_records(tmp_path / RECORDS))
+
+
+def test_what_is_left_supports_neither_word() -> None:
+    slower = Story(seconds=lambda _turn, condition, _p: 1.0 if condition == "none" else 2.0)
+    lines = [*slower.lines(8), *rolled_back()]
+    found = FindingRecord(run=lines[0].run, name=CHANGED, text="1 of 17 blocks")
+    assert [v.word for v in verdicts_of(small_manifest(), lines)] == ["reject"]
+    [verdict] = verdicts_of(small_manifest(), [*lines, found])
+    assert (verdict.word, verdict.reasons) == ("inconclusive", (f"{CHANGED}: 1 of 17 blocks",))
+    assert against([verdict], "not-reject") == [verdict]
+    [whole] = verdicts_of(small_manifest(), [*Story().lines(8), *rolled_back()])
+    assert whole.word != "not run"
+    assert CHANGED not in whole.findings
