@@ -1,4 +1,4 @@
-"""What a plan's texts must be beyond their types: paths, addresses, and how many tenants there are."""
+"""What a plan's texts must be beyond their types: paths, addresses, a few tenants."""
 
 from __future__ import annotations
 
