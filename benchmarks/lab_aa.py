@@ -29,11 +29,11 @@ from stream_timing import Streamed, body_of, timed
 from slipstream.cache import remembered_sha256
 from slipstream.catalog import locate
 from slipstream.gguf import open_gguf
-from slipstream.lab import probe as machine
-from slipstream.lab.aa import AABlock, Recording, read_aa
-from slipstream.lab.binary_identity import own_release
-from slipstream.lab.noise import pairs_needed, pairs_to_plan
-from slipstream.lab.probe import Reading, drift
+from slipstream.lab.evidence.noise import pairs_needed, pairs_to_plan
+from slipstream.lab.freezing.binary_identity import own_release
+from slipstream.lab.judging.aa import AABlock, Recording, read_aa
+from slipstream.lab.observation import probe as machine
+from slipstream.lab.observation.probe import Reading, drift
 from slipstream.measure.workload import WorkloadPrompt, read_workloads
 from slipstream.tokenizer import build_tokenizer
 

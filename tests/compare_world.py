@@ -11,18 +11,23 @@ from typing import Any
 import msgspec
 
 from lab_world import FakeRuntime, World, manifest_of, plan_of, tools_of
-from slipstream.lab.asking import Asked
-from slipstream.lab.compare import compare
-from slipstream.lab.compare_data import ComparisonResult, Series
-from slipstream.lab.compare_outputs import loader
-from slipstream.lab.compare_stops import Watch
-from slipstream.lab.manifest import ArtifactIdentity, Manifest, MethodIdentity, RuntimeIdentity
-from slipstream.lab.outcome import Outcome
-from slipstream.lab.plan import Arrivals, Comparison, ConditionPlan, Plan, RuntimePlan
-from slipstream.lab.records import Line, ObservedRecord
-from slipstream.lab.run import run
-from slipstream.lab.runtimes.base import Endpoint
-from slipstream.lab.store import RECORDS, read_records
+from slipstream.lab.client.asking import Asked
+from slipstream.lab.comparing.compare import compare
+from slipstream.lab.comparing.compare_data import ComparisonResult, Series
+from slipstream.lab.comparing.compare_outputs import loader
+from slipstream.lab.comparing.compare_stops import Watch
+from slipstream.lab.contract.manifest import (
+    ArtifactIdentity,
+    Manifest,
+    MethodIdentity,
+    RuntimeIdentity,
+)
+from slipstream.lab.contract.plan import Arrivals, Comparison, ConditionPlan, Plan, RuntimePlan
+from slipstream.lab.contract.records import Line, ObservedRecord
+from slipstream.lab.contract.runtimes import Endpoint
+from slipstream.lab.evidence.store import RECORDS, read_records
+from slipstream.lab.running.outcome import Outcome
+from slipstream.lab.running.run import run
 
 INSIDE = ConditionPlan(
     name="few-rows",

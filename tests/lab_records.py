@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from slipstream.lab.manifest import (
+from slipstream.lab.contract.manifest import (
     ArtifactIdentity,
     Hardware,
     Manifest,
@@ -16,8 +16,8 @@ from slipstream.lab.manifest import (
     PromptIdentity,
     RuntimeIdentity,
 )
-from slipstream.lab.plan import Arrivals, Artifact, Plan, Rules, RuntimePlan
-from slipstream.lab.records import (
+from slipstream.lab.contract.plan import Arrivals, Artifact, Plan, Rules, RuntimePlan
+from slipstream.lab.contract.records import (
     BlockRecord,
     Counts,
     Line,

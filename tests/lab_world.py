@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.errors import PeerRuntimeError
-from slipstream.lab.asking import Asked
-from slipstream.lab.manifest import (
+from slipstream.lab.client.asking import Asked
+from slipstream.lab.contract.manifest import (
     ArtifactIdentity,
     Hardware,
     Manifest,
@@ -25,7 +25,7 @@ from slipstream.lab.manifest import (
     PromptIdentity,
     RuntimeIdentity,
 )
-from slipstream.lab.plan import (
+from slipstream.lab.contract.plan import (
     Arrivals,
     Artifact,
     ConditionPlan,
@@ -35,11 +35,11 @@ from slipstream.lab.plan import (
     SamplingPlan,
     Tenants,
 )
-from slipstream.lab.probe import Reading
-from slipstream.lab.ready_made import expanded
-from slipstream.lab.records import Counts, ObservedRecord
-from slipstream.lab.runtimes.base import Endpoint, Metrics
-from slipstream.lab.tools import Tools
+from slipstream.lab.contract.records import Counts, ObservedRecord
+from slipstream.lab.contract.runtimes import Endpoint, Metrics
+from slipstream.lab.observation.probe import Reading
+from slipstream.lab.planning.ready_made import expanded
+from slipstream.lab.running.tools import Tools
 from slipstream.measure.workload import WorkloadMessage, WorkloadPrompt, content_digest
 
 SIMPLE = ConditionPlan(name="ngram-simple", stage="ngram", method="ngram-simple")

@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 
 from lab_world import SIMPLE, SWEEP, Told, World, manifest_of, plan_of, runtimes_of, tools_of
-from slipstream.lab.asking import Asked
-from slipstream.lab.freeze import MANIFEST
-from slipstream.lab.manifest import Manifest
-from slipstream.lab.plan import ConditionPlan
-from slipstream.lab.probe import Probe
-from slipstream.lab.records import Counts, Line
-from slipstream.lab.run import run
-from slipstream.lab.runtimes.base import Endpoint
-from slipstream.lab.store import RECORDS
+from slipstream.lab.client.asking import Asked
+from slipstream.lab.contract.manifest import Manifest
+from slipstream.lab.contract.plan import ConditionPlan
+from slipstream.lab.contract.records import Counts, Line
+from slipstream.lab.contract.runtimes import Endpoint
+from slipstream.lab.evidence.store import RECORDS
+from slipstream.lab.freezing.freeze import MANIFEST
+from slipstream.lab.observation.probe import Probe
+from slipstream.lab.running.run import run
 
 SUFFIX = ConditionPlan(name="suffix", stage="ngram", method="suffix")
 QUESTIONS = {"repetitive": "Does it fire?", "prose": "Does it cost nothing?"}

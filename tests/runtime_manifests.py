@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from slipstream.lab.manifest import (
+from slipstream.lab.contract.manifest import (
     ArtifactIdentity,
     Hardware,
     Manifest,
     MethodIdentity,
     Observation,
 )
-from slipstream.lab.plan import Artifact, ConditionPlan, Plan, Rules, RuntimePlan
+from slipstream.lab.contract.plan import Artifact, ConditionPlan, Plan, Rules, RuntimePlan
 
 NONE = ConditionPlan(name="none", stage="none")
 NGRAM = ConditionPlan(

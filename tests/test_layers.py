@@ -105,3 +105,34 @@ def test_an_upward_import_is_seen(tmp_path: Path) -> None:
     path.write_text("def late():\n    from slipstream.engine.engine import Engine\n")
     assert list(_imports(path)) == ["engine"]
     assert RANK["engine"] > RANK["graph"]
+
+
+# Packages of the lab, lowest first.
+LAB = (
+    "tasks", "contract", "importers", "planning", "evidence", "scheduling", "freezing", "client",
+    "observation", "runtimes", "init", "judging", "running", "reporting", "comparing", "conformance",
+)  # fmt: skip
+COMPOSES = "running/tools.py"  # puts a run's real parts together, the stops of a comparison too
+
+
+def _lab_imports(path: Path) -> set[str]:
+    """Packages of the lab that a file imports."""
+    named = {
+        node.module
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module
+    }
+    return {name.split(".")[2] for name in named if name.startswith("slipstream.lab.")}
+
+
+def test_every_module_of_the_lab_is_in_a_package_that_has_a_place() -> None:
+    folder = PACKAGE / "lab"
+    assert {p.name for p in folder.iterdir() if p.suffix == ".py"} == {"__init__.py"}
+    assert {p.parent.name for p in folder.rglob("*.py")} == {"lab", *LAB}
+
+
+@pytest.mark.parametrize("name", LAB)
+def test_no_package_of_the_lab_imports_one_above_it(name: str) -> None:
+    below = set(LAB[: LAB.index(name) + 1])
+    files = [p for p in (PACKAGE / "lab" / name).rglob("*.py") if not p.match(COMPOSES)]
+    assert {p.name: up for p in files if (up := _lab_imports(p) - below)} == {}

@@ -10,8 +10,8 @@ import pytest
 from chromium import Browser, Page, find_chromium
 from lab_world import SIMPLE, SWEEP
 from report_runs import SUFFIX, TimedWorld, executed, planned
-from slipstream.lab.plan import Arrivals, RuntimePlan
-from slipstream.lab.report_files import analysed_run, write_reports
+from slipstream.lab.contract.plan import Arrivals, RuntimePlan
+from slipstream.lab.reporting.report_files import analysed_run, write_reports
 
 CHROMIUM = find_chromium()
 pytestmark = [

@@ -11,9 +11,9 @@ from runtime_manifests import NONE, manifest_of, plan_of
 from servers import environment, tiny_backend
 from slipstream.cache import remembered_sha256, sha256_of
 from slipstream.errors import OptionError
-from slipstream.lab.client import Prompt, ask_now
-from slipstream.lab.counters import between
-from slipstream.lab.plan import ConditionPlan, Plan, RuntimePlan
+from slipstream.lab.client.client import Prompt, ask_now
+from slipstream.lab.contract.plan import ConditionPlan, Plan, RuntimePlan
+from slipstream.lab.observation.counters import between
 from slipstream.lab.runtimes.faults import CrashedError, WrongModelError
 from slipstream.lab.runtimes.registry import runtime
 from slipstream.lab.runtimes.slipstream import Slipstream

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from lab_world import DRAFT, SIMPLE, World, manifest_of, plan_of, runtimes_of, tools_of
-from slipstream.lab.manifest import Manifest
-from slipstream.lab.outputs import FOLDER
-from slipstream.lab.records import BlockRecord, FindingRecord, Line, RequestRecord
-from slipstream.lab.run import run
-from slipstream.lab.seals import broken
-from slipstream.lab.store import RECORDS, Store, counted, read_kept, read_records
+from slipstream.lab.contract.manifest import Manifest
+from slipstream.lab.contract.records import BlockRecord, FindingRecord, Line, RequestRecord
+from slipstream.lab.evidence.seals import broken
+from slipstream.lab.evidence.store import RECORDS, Store, counted, read_kept, read_records
+from slipstream.lab.running.outputs import FOLDER
+from slipstream.lab.running.run import run
 
 
 def _go(folder: Path, manifest: Manifest, world: World) -> list[Line]:
@@ -95,7 +95,7 @@ _KILLED = """
 import os, signal, sys
 from pathlib import Path
 from lab_world import DRAFT, SIMPLE, World, manifest_of, plan_of, runtimes_of, tools_of
-from slipstream.lab.run import run
+from slipstream.lab.running.run import run
 
 manifest = manifest_of(plan_of(SIMPLE, DRAFT, rules={"repeats": 1}))
 world = World(diverges={("draft", "prose/0"): 3}, dies_after={"ngram-simple": 1}, gap=0.01)

@@ -15,12 +15,12 @@ from builders import tiny_model
 from slipstream.cli.app import LAB_VERBS, dispatch
 from slipstream.cli.lab_run import EXIT_CODES, exit_code, outcome_lines
 from slipstream.errors import ModelFileError, OptionError
-from slipstream.lab.conditions import Rung
-from slipstream.lab.disturbance import Disturbance
-from slipstream.lab.freeze import read_manifest
-from slipstream.lab.outcome import Ended, Outcome
-from slipstream.lab.plan_file import read_plan
-from slipstream.lab.records import FindingRecord
+from slipstream.lab.contract.records import FindingRecord
+from slipstream.lab.freezing.freeze import read_manifest
+from slipstream.lab.observation.disturbance import Disturbance
+from slipstream.lab.planning.plan_file import read_plan
+from slipstream.lab.running.outcome import Ended, Outcome
+from slipstream.lab.scheduling.conditions import Rung
 
 
 @pytest.fixture(autouse=True)

@@ -14,12 +14,12 @@ from builders import tiny_model
 from lying_runtime import stand_in
 from slipstream.cli.app import dispatch
 from slipstream.errors import OptionError
-from slipstream.lab.compare_files import NAMES
-from slipstream.lab.freeze import read_manifest
-from slipstream.lab.plan_file import read_plan
-from slipstream.lab.probe import Reading
-from slipstream.lab.records import BlockRecord
-from slipstream.lab.store import RECORDS, read_records
+from slipstream.lab.comparing.compare_files import NAMES
+from slipstream.lab.contract.records import BlockRecord
+from slipstream.lab.evidence.store import RECORDS, read_records
+from slipstream.lab.freezing.freeze import read_manifest
+from slipstream.lab.observation.probe import Reading
+from slipstream.lab.planning.plan_file import read_plan
 
 Compare = Callable[..., int]
 SMALL = ("--prompts", "1", "--tokens", "48", "--repeats", "1", "--context", "2048")
@@ -30,7 +30,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(Path(slipstream.__file__).resolve().parents[1]))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("slipstream.lab.tools.machine_probe", lambda: lambda: Reading(0.1, 0.0))
+    steady = Reading(0.1, 0.0)
+    monkeypatch.setattr("slipstream.lab.running.tools.machine_probe", lambda: lambda: steady)
     tiny_model(tmp_path / "model.gguf", "llama", context=8192)
     return tmp_path
 

@@ -13,10 +13,10 @@ from report_runs import TimedWorld, cut, executed, planned, write_manifest, writ
 from slipstream.cli.app import dispatch, main
 from slipstream.cli.lab_verdict_lines import verdict_lines, wrapped
 from slipstream.errors import OptionError
-from slipstream.lab.analysis import verdicts_of
-from slipstream.lab.gate_result import GateResult
-from slipstream.lab.kept_run import read_run
-from slipstream.lab.verdict import Verdict
+from slipstream.lab.judging.gate_result import GateResult
+from slipstream.lab.judging.verdict import Verdict
+from slipstream.lab.reporting.analysis import verdicts_of
+from slipstream.lab.running.kept_run import read_run
 
 
 def faster(turn: int, condition: str, _: str) -> float:

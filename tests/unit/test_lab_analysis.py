@@ -13,15 +13,15 @@ from lab_records import PROMPTS, RUN, SUFFIX, Story, manifest, observed, rolled_
 from lab_world import DRAFT, SIMPLE, World
 from report_runs import SUFFIX as SUFFIX_PLAN
 from report_runs import TimedWorld, cut, executed, planned, with_prompts
-from slipstream.lab.analysis import analysed, verdicts_of
-from slipstream.lab.analysis_data import Analysis, Cell
-from slipstream.lab.analysis_outputs import no_outputs
-from slipstream.lab.kept_run import read_run
-from slipstream.lab.manifest import Manifest, Pairing
-from slipstream.lab.outputs import load
-from slipstream.lab.plan import Arrivals, Rules, RuntimePlan
-from slipstream.lab.published import Claim
-from slipstream.lab.records import Counts, FindingRecord, Line
+from slipstream.lab.contract.manifest import Manifest, Pairing
+from slipstream.lab.contract.plan import Arrivals, Rules, RuntimePlan
+from slipstream.lab.contract.records import Counts, FindingRecord, Line
+from slipstream.lab.reporting.analysis import analysed, verdicts_of
+from slipstream.lab.reporting.analysis_data import Analysis, Cell
+from slipstream.lab.reporting.analysis_outputs import no_outputs
+from slipstream.lab.reporting.published import Claim
+from slipstream.lab.running.kept_run import read_run
+from slipstream.lab.running.outputs import load
 
 CLAIM = Claim(
     method="suffix",

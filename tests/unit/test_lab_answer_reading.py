@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from slipstream.lab.answer import Answer, Prompt
-from slipstream.lab.answer_reading import read
-from slipstream.lab.diagnoses import diagnose
-from slipstream.lab.exchange import RawReply
-from slipstream.lab.judgements import judge
-from slipstream.lab.outputs import output_of
-from slipstream.lab.records import REACHED, Counts
-from slipstream.lab.told import counts_of
+from slipstream.lab.client.answer import Answer, Prompt
+from slipstream.lab.client.answer_reading import read
+from slipstream.lab.client.diagnoses import diagnose
+from slipstream.lab.client.exchange import RawReply
+from slipstream.lab.client.told import counts_of
+from slipstream.lab.contract.records import REACHED, Counts
+from slipstream.lab.running.outputs import output_of
+from slipstream.lab.tasks.judgements import judge
 from slipstream.measure.workload import WorkloadMessage, WorkloadPrompt
 from slipstream.options import SamplingOptions
 

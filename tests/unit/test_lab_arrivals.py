@@ -11,8 +11,8 @@ import pytest
 
 from lab_world import manifest_of, plan_of
 from slipstream.errors import OptionError, RequestError
-from slipstream.lab.arrivals import MOST_ARRIVALS, digest, mixed, recorded, times
-from slipstream.lab.plan import Arrivals
+from slipstream.lab.contract.plan import Arrivals
+from slipstream.lab.scheduling.arrivals import MOST_ARRIVALS, digest, mixed, recorded, times
 
 POISSON = Arrivals(kind="poisson", slots=4, rate_per_s=2.0)
 

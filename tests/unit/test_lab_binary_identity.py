@@ -9,7 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from slipstream.lab.binary_identity import (
+from slipstream.lab.contract.manifest import RuntimeIdentity
+from slipstream.lab.contract.plan import RuntimePlan
+from slipstream.lab.freezing.binary_identity import (
     binary_facts,
     completed,
     elf_compiler,
@@ -19,8 +21,6 @@ from slipstream.lab.binary_identity import (
     sources_digest,
     wheel_facts,
 )
-from slipstream.lab.manifest import RuntimeIdentity
-from slipstream.lab.plan import RuntimePlan
 
 
 @pytest.fixture(autouse=True)

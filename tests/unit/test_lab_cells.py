@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from lab_records import PROMPTS, Story, digest, manifest
-from slipstream.lab.cells import Cell, Evidence, block_ratios, reaches
-from slipstream.lab.records import BlockRecord, FindingRecord, Line, RequestRecord
+from slipstream.lab.contract.records import BlockRecord, FindingRecord, Line, RequestRecord
+from slipstream.lab.judging.cells import Cell, Evidence, block_ratios, reaches
 
 CELL = Cell("own", "suffix", "chat")
 

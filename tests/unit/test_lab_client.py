@@ -12,9 +12,9 @@ import pytest
 
 from lying_runtime import running
 from slipstream.errors import OptionError, PeerRuntimeError
-from slipstream.lab.client import Answer, Prompt, ask, ask_now, fetch, ids_digest, send
-from slipstream.lab.records import RequestRecord
-from slipstream.lab.runtimes.base import Endpoint
+from slipstream.lab.client.client import Answer, Prompt, ask, ask_now, fetch, ids_digest, send
+from slipstream.lab.contract.records import RequestRecord
+from slipstream.lab.contract.runtimes import Endpoint
 
 PROMPT = Prompt(messages=({"role": "user", "content": "Count."},), ids=tuple(range(100, 112)))
 TOKENS = 48

@@ -10,11 +10,11 @@ import pytest
 
 from slipstream.chat import ChatTemplate
 from slipstream.errors import OptionError
-from slipstream.lab import client
-from slipstream.lab.asking import Asked
-from slipstream.lab.client_send import ClientSend
-from slipstream.lab.prompt_tokens import PromptCounter
-from slipstream.lab.runtimes.base import Endpoint
+from slipstream.lab.client import client
+from slipstream.lab.client.asking import Asked
+from slipstream.lab.client.client_send import ClientSend
+from slipstream.lab.contract.runtimes import Endpoint
+from slipstream.lab.freezing.prompt_tokens import PromptCounter
 from slipstream.measure.workload import WorkloadMessage, WorkloadPrompt
 
 TEMPLATE = (

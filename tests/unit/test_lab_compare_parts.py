@@ -11,14 +11,14 @@ import pytest
 
 from builders import tiny_model
 from compare_world import HELP_A, HELP_B, comparison_manifest, comparison_plan, identity
-from slipstream.lab.compare_data import Rows, TimeRatio
-from slipstream.lab.compare_flags import help_difference, read_help, same_files
-from slipstream.lab.compare_rows import MEAN, left_range, unobservable
-from slipstream.lab.compare_stops import changed_files, is_metal
-from slipstream.lab.compare_times import LESS, MORE, NO_DIFFERENCE, statement
-from slipstream.lab.definitions import figure
-from slipstream.lab.manifest import ArtifactIdentity, Manifest
-from slipstream.lab.plan import Artifact, RuntimePlan
+from slipstream.lab.comparing.compare_data import Rows, TimeRatio
+from slipstream.lab.comparing.compare_flags import help_difference, read_help, same_files
+from slipstream.lab.comparing.compare_rows import MEAN, left_range, unobservable
+from slipstream.lab.comparing.compare_stops import changed_files, is_metal
+from slipstream.lab.comparing.compare_times import LESS, MORE, NO_DIFFERENCE, statement
+from slipstream.lab.contract.manifest import ArtifactIdentity, Manifest
+from slipstream.lab.contract.plan import Artifact, RuntimePlan
+from slipstream.lab.evidence.definitions import figure
 
 
 def test_equal_help_texts_differ_in_nothing() -> None:

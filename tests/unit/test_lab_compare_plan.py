@@ -9,12 +9,12 @@ import pytest
 
 from compare_world import INSIDE, OUTSIDE, comparison_plan
 from slipstream.errors import OptionError
-from slipstream.lab.compare_plan import INSIDE as FEW
-from slipstream.lab.compare_plan import OUTSIDE as MANY
-from slipstream.lab.compare_plan import Choices, is_interpreter, written
-from slipstream.lab.few_rows import few_rows, table
-from slipstream.lab.plan import Comparison, Plan, RuntimePlan, rows_range_of
-from slipstream.lab.plan_checks import check_plan
+from slipstream.lab.comparing.compare_plan import INSIDE as FEW
+from slipstream.lab.comparing.compare_plan import OUTSIDE as MANY
+from slipstream.lab.comparing.compare_plan import Choices, is_interpreter, written
+from slipstream.lab.contract.plan import Comparison, Plan, RuntimePlan, rows_range_of
+from slipstream.lab.planning.few_rows import few_rows, table
+from slipstream.lab.planning.plan_checks import check_plan
 
 A, B = "bin/old/llama-server", "bin/new/llama-server"
 TYPES = ("q4_k", "q6_k", "f32")

@@ -21,17 +21,17 @@ from compare_world import (
 )
 from lab_world import World
 from slipstream.errors import OptionError, RequestError
-from slipstream.lab.compare import read_comparison
-from slipstream.lab.compare_data import ComparisonResult
-from slipstream.lab.compare_files import comparison_json
-from slipstream.lab.compare_page import comparison_page, comparison_text
-from slipstream.lab.compare_times import LESS, MORE, SAME
-from slipstream.lab.manifest import UNKNOWN
-from slipstream.lab.plan import Comparison, RuntimePlan
-from slipstream.lab.probe import Reading
-from slipstream.lab.records import BlockRecord, FindingRecord, Line
-from slipstream.lab.schedule import blocks
-from slipstream.lab.store import RECORDS
+from slipstream.lab.comparing.compare import read_comparison
+from slipstream.lab.comparing.compare_data import ComparisonResult
+from slipstream.lab.comparing.compare_files import comparison_json
+from slipstream.lab.comparing.compare_page import comparison_page, comparison_text
+from slipstream.lab.comparing.compare_times import LESS, MORE, SAME
+from slipstream.lab.contract.manifest import UNKNOWN
+from slipstream.lab.contract.plan import Comparison, RuntimePlan
+from slipstream.lab.contract.records import BlockRecord, FindingRecord, Line
+from slipstream.lab.evidence.store import RECORDS
+from slipstream.lab.observation.probe import Reading
+from slipstream.lab.scheduling.schedule import blocks
 
 
 def ended(made: ComparisonResult) -> tuple[str, str]:

@@ -8,10 +8,9 @@ import msgspec
 import pytest
 
 from lab_world import CONFIRMED, DRAFT, SIMPLE, SWEEP, manifest_of, plan_of
-from slipstream.lab.conditions import Ladder, not_run, rungs
-from slipstream.lab.manifest import Manifest
-from slipstream.lab.plan import Arrivals
-from slipstream.lab.records import (
+from slipstream.lab.contract.manifest import Manifest
+from slipstream.lab.contract.plan import Arrivals
+from slipstream.lab.contract.records import (
     BlockRecord,
     Counts,
     Divergence,
@@ -19,7 +18,8 @@ from slipstream.lab.records import (
     Line,
     RequestRecord,
 )
-from slipstream.lab.schedule import Block, blocks
+from slipstream.lab.scheduling.conditions import Ladder, not_run, rungs
+from slipstream.lab.scheduling.schedule import Block, blocks
 
 NEAR = Divergence(at=3, gap=0.01, cause="near-tie")
 DEFECT = Divergence(at=3, gap=1.0)

@@ -20,7 +20,7 @@ from slipstream.lab.conformance.outcomes import (
     UnmeasuredError,
 )
 from slipstream.lab.conformance.recognising import Sides
-from slipstream.lab.runtimes.base import Endpoint
+from slipstream.lab.contract.runtimes import Endpoint
 
 REQUEST: dict[str, Any] = {"path": "/v1/chat/completions", "body": {"max_tokens": 4}}
 ON = Side(Endpoint(url="http://127.0.0.1:1", dialect="openai"))

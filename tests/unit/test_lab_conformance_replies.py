@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from slipstream.lab.client.exchange import RawReply
 from slipstream.lab.conformance.asking import answered
 from slipstream.lab.conformance.comparing import (
     differ,
@@ -17,7 +18,6 @@ from slipstream.lab.conformance.comparing import (
 from slipstream.lab.conformance.outcomes import ContractError, RefusedError
 from slipstream.lab.conformance.output_checks import checked_entries
 from slipstream.lab.conformance.replies import Reply, reply_of
-from slipstream.lab.exchange import RawReply
 
 REQUEST: dict[str, Any] = {"path": "/v1/chat/completions", "body": {}}
 

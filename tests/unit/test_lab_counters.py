@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from slipstream.lab.counters import (
+from slipstream.lab.contract.records import REACHED, STEPS, Counts
+from slipstream.lab.contract.runtimes import Metrics
+from slipstream.lab.observation.counters import (
     GONE,
     Window,
     added,
@@ -16,9 +18,7 @@ from slipstream.lab.counters import (
     completed,
     disagreement,
 )
-from slipstream.lab.metrics_text import metrics_of
-from slipstream.lab.records import REACHED, STEPS, Counts
-from slipstream.lab.runtimes.base import Metrics
+from slipstream.lab.observation.metrics_text import metrics_of
 
 LLAMA = """\
 # HELP llamacpp:spec_decode_num_draft_tokens_total Speculative: Total draft tokens generated

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from slipstream.lab import definitions as lab
-from slipstream.lab.count_sums import summed
-from slipstream.lab.records import REACHED, STEPS, Counts, RequestRecord
+from slipstream.lab.contract.records import REACHED, STEPS, Counts, RequestRecord
+from slipstream.lab.evidence import definitions as lab
+from slipstream.lab.evidence.count_sums import summed
 
 
 def request(**changed: Any) -> RequestRecord:

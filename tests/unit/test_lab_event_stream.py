@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.errors import OptionError
-from slipstream.lab import event_stream
-from slipstream.lab.address import Address, address_of
-from slipstream.lab.event_stream import (
+from slipstream.lab.client import event_stream
+from slipstream.lab.client.event_stream import (
     MOST_EVENT_BYTES,
     BrokenReplyError,
     TimedBytes,
     events,
     payload_of,
 )
-from slipstream.lab.exchange import RawReply, request_bytes
+from slipstream.lab.client.exchange import RawReply, request_bytes
+from slipstream.lab.contract.address import Address, address_of
 
 BODY = b'data: {"a": 1}\n\n: ping\n\ndata: {"b": 2}\n\ndata: [DONE]\n\n'
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-Other: 1\r\n\r\n"

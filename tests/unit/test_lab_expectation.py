@@ -11,7 +11,19 @@ import pytest
 
 from slipstream.cli.lab_manifest_lines import expectation_lines, manifest_lines
 from slipstream.cli.lab_request_lines import request_lines
-from slipstream.lab.expectation import (
+from slipstream.lab.contract.manifest import (
+    ArtifactIdentity,
+    Hardware,
+    Manifest,
+    MethodIdentity,
+    Observation,
+    Pairing,
+    PromptIdentity,
+    RuntimeIdentity,
+)
+from slipstream.lab.contract.plan import Arrivals, Artifact, Plan, RuntimePlan, SamplingPlan
+from slipstream.lab.observation.reading_rate import ReadingRate, reading_rate
+from slipstream.lab.running.expectation import (
     BLOCK_BYTES,
     ELSEWHERE,
     LOAD_BYTES_PER_S,
@@ -24,18 +36,6 @@ from slipstream.lab.expectation import (
     expected,
     why_not_run,
 )
-from slipstream.lab.manifest import (
-    ArtifactIdentity,
-    Hardware,
-    Manifest,
-    MethodIdentity,
-    Observation,
-    Pairing,
-    PromptIdentity,
-    RuntimeIdentity,
-)
-from slipstream.lab.plan import Arrivals, Artifact, Plan, RuntimePlan, SamplingPlan
-from slipstream.lab.reading_rate import ReadingRate, reading_rate
 
 
 @dataclass(frozen=True)

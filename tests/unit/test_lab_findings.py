@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from lab_records import PROMPTS, RUN, SUFFIX, Story, digest, manifest, observed
-from slipstream.lab.findings import DETECTORS, EFFECTS, NAMES, findings
-from slipstream.lab.plan import Rules
-from slipstream.lab.records import Counts, Divergence, FindingRecord, Line
+from slipstream.lab.contract.plan import Rules
+from slipstream.lab.contract.records import Counts, Divergence, FindingRecord, Line
+from slipstream.lab.judging.findings import DETECTORS, EFFECTS, NAMES, findings
 
 QUIET = observed("suffix", {}, kernel_paths=("few-row",))
 QUIET_NONE = observed("none", {}, kernel_paths=("one-row",))

@@ -20,16 +20,22 @@ from slipstream.errors import (
     PeerRuntimeError,
     RequestError,
 )
-from slipstream.lab import assembly, run_folder
-from slipstream.lab.analysis_state import progress_of
-from slipstream.lab.assembly import most_proposed
-from slipstream.lab.freeze import MANIFEST, differences, freeze, read_manifest, reopened
-from slipstream.lab.manifest import Manifest, MethodIdentity, PromptIdentity, RuntimeIdentity
-from slipstream.lab.plan import Arrivals, Artifact, ConditionPlan, Plan, RuntimePlan
-from slipstream.lab.records import Line, RunRecord
-from slipstream.lab.run_folder import RECORDS, freeze_into, resumable
-from slipstream.lab.runtimes.base import Runtime
-from slipstream.lab.store import Store
+from slipstream.lab.contract.manifest import (
+    Manifest,
+    MethodIdentity,
+    PromptIdentity,
+    RuntimeIdentity,
+)
+from slipstream.lab.contract.plan import Arrivals, Artifact, ConditionPlan, Plan, RuntimePlan
+from slipstream.lab.contract.records import Line, RunRecord
+from slipstream.lab.contract.runtimes import Runtime
+from slipstream.lab.evidence.store import Store
+from slipstream.lab.freezing import assembly
+from slipstream.lab.freezing.assembly import most_proposed
+from slipstream.lab.freezing.freeze import MANIFEST, differences, freeze, read_manifest, reopened
+from slipstream.lab.running import run_folder
+from slipstream.lab.running.analysis_state import progress_of
+from slipstream.lab.running.run_folder import RECORDS, freeze_into, resumable
 
 HELP = b"-ngl, --gpu-layers N   layers\n"
 AT = datetime.datetime(2026, 11, 30, 12, 0, 5, tzinfo=datetime.UTC)

@@ -9,13 +9,9 @@ import msgspec
 import pytest
 
 from lab_records import DIGESTS, PROMPTS, SUFFIX, Story, digest, manifest, observed, rolled_back
-from slipstream.lab.cells import Cell, Evidence
-from slipstream.lab.definitions import paired_ratio
-from slipstream.lab.gate_result import GateResult
-from slipstream.lab.gates import GATES, gate_results
-from slipstream.lab.manifest import ArtifactIdentity, MethodIdentity
-from slipstream.lab.plan import Artifact, Rules, SamplingPlan, Tenants
-from slipstream.lab.records import (
+from slipstream.lab.contract.manifest import ArtifactIdentity, MethodIdentity
+from slipstream.lab.contract.plan import Artifact, Rules, SamplingPlan, Tenants
+from slipstream.lab.contract.records import (
     BlockRecord,
     Counts,
     Divergence,
@@ -23,7 +19,11 @@ from slipstream.lab.records import (
     Line,
     RequestRecord,
 )
-from slipstream.lab.time_gate import decided
+from slipstream.lab.evidence.definitions import paired_ratio
+from slipstream.lab.judging.cells import Cell, Evidence
+from slipstream.lab.judging.gate_result import GateResult
+from slipstream.lab.judging.gates import GATES, gate_results
+from slipstream.lab.judging.time_gate import decided
 
 CELL = Cell("own", "suffix", "chat")
 Changed = Callable[[int, str, str], Mapping[str, Any]]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.lab.hardware import describe_hardware
-from slipstream.lab.plan import Artifact, Plan, RuntimePlan
+from slipstream.lab.contract.plan import Artifact, Plan, RuntimePlan
+from slipstream.lab.freezing.hardware import describe_hardware
 
 CPU = """\
 processor\t: 0

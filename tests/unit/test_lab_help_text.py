@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lying_replies import help_text
-from slipstream.lab.help_text import Help
+from slipstream.lab.freezing.help_text import Help
 
 LLAMA = help_text(frozenset())
 

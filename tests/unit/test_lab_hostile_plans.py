@@ -13,15 +13,15 @@ import pytest
 
 from slipstream.cli.app import main
 from slipstream.errors import InputError, OptionError, PeerRuntimeError
-from slipstream.lab.address import address_of
-from slipstream.lab.arrivals import recorded
-from slipstream.lab.plan import Plan
-from slipstream.lab.plan_file import parse_plan, read_plan
-from slipstream.lab.plan_ranges import RANGES
-from slipstream.lab.plan_workloads import workloads_of
+from slipstream.lab.contract.address import address_of
+from slipstream.lab.contract.plan import Plan
+from slipstream.lab.planning.plan_file import parse_plan, read_plan
+from slipstream.lab.planning.plan_ranges import RANGES
+from slipstream.lab.planning.plan_workloads import workloads_of
 from slipstream.lab.runtimes import program_facts
 from slipstream.lab.runtimes.registry import runtimes
 from slipstream.lab.runtimes.running_servers import key_headers
+from slipstream.lab.scheduling.arrivals import recorded
 
 HEAD = 'name = "study"\nprompts = 2\n'
 TARGET = '[target]\nmodel = "smollm2-135m"\n'

@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from slipstream.errors import PeerRuntimeError
-from slipstream.lab import exchange, told
-from slipstream.lab.answer_reading import read
-from slipstream.lab.client import Answer, Prompt, ask_now, fetch
+from slipstream.lab.client import exchange, told
+from slipstream.lab.client.answer_reading import read
+from slipstream.lab.client.client import Answer, Prompt, ask_now, fetch
+from slipstream.lab.contract.runtimes import Endpoint
 from slipstream.lab.runtimes import observing
-from slipstream.lab.runtimes.base import Endpoint
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 CHUNKED = HEAD[:-2] + b"Transfer-Encoding: chunked\r\n\r\n"

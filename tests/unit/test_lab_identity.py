@@ -16,12 +16,17 @@ from slipstream.catalog_entries import CatalogEntry
 from slipstream.errors import ModelFileError
 from slipstream.fetch.sources import HubFile
 from slipstream.gguf import open_gguf
-from slipstream.lab import identity
-from slipstream.lab.identity import absent_artifact, artifact_identity, draft_role, file_digest
-from slipstream.lab.manifest import Pairing
-from slipstream.lab.model_facts import FILE_TYPES, read_facts
-from slipstream.lab.pairing import pair
-from slipstream.lab.plan import Artifact
+from slipstream.lab.contract.manifest import Pairing
+from slipstream.lab.contract.plan import Artifact
+from slipstream.lab.freezing import identity
+from slipstream.lab.freezing.identity import (
+    absent_artifact,
+    artifact_identity,
+    draft_role,
+    file_digest,
+)
+from slipstream.lab.freezing.model_facts import FILE_TYPES, read_facts
+from slipstream.lab.freezing.pairing import pair
 
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}{% endfor %}"
 TALK = [[{"role": "user", "content": "Hello"}]]

@@ -13,13 +13,13 @@ import pytest
 from numpy.typing import NDArray
 
 from lab_records import Story, manifest, rolled_back
-from slipstream.lab.aa import AABlocks, read_aa, resampled
-from slipstream.lab.cells import Cell, Evidence
-from slipstream.lab.noise import pairs_needed, pairs_to_plan, spread
-from slipstream.lab.plan import Rules
-from slipstream.lab.records import RequestRecord
-from slipstream.lab.time_gate import time_gate
-from slipstream.lab.verdict import Verdict, verdicts
+from slipstream.lab.contract.plan import Rules
+from slipstream.lab.contract.records import RequestRecord
+from slipstream.lab.evidence.noise import pairs_needed, pairs_to_plan, spread
+from slipstream.lab.judging.aa import AABlocks, read_aa, resampled
+from slipstream.lab.judging.cells import Cell, Evidence
+from slipstream.lab.judging.time_gate import time_gate
+from slipstream.lab.judging.verdict import Verdict, verdicts
 
 TRIALS = 150
 PLANTED = 0.03

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slipstream.errors import RequestError
-from slipstream.lab.judgements import LONGEST, judge, measured, require_judgeable
+from slipstream.lab.tasks.judgements import LONGEST, judge, measured, require_judgeable
 from slipstream.measure.workload import WorkloadMessage, WorkloadPrompt
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.lab.findings import EFFECTS
+from slipstream.lab.judging.findings import EFFECTS
 from slipstream.lab.runtimes import kept_log
 from slipstream.lab.runtimes.kept_log import KeptLog
 from slipstream.lab.runtimes.server_process import ServerProcess

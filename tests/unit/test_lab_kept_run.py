@@ -19,16 +19,16 @@ from report_runs import TimedWorld, executed, write_manifest, write_records
 from slipstream.cli.app import dispatch
 from slipstream.cli.lab_gate import against
 from slipstream.errors import OptionError, RequestError
-from slipstream.lab.analysis import analysed, verdicts_of
-from slipstream.lab.compare import read_comparison
-from slipstream.lab.findings import CHANGED, UNTIED
-from slipstream.lab.freeze import MANIFEST, read_manifest
-from slipstream.lab.kept_run import read_run
-from slipstream.lab.manifest import Manifest
-from slipstream.lab.records import BlockRecord, FindingRecord, RequestRecord, RunRecord
-from slipstream.lab.run import run
-from slipstream.lab.seals import Kept, broken, encoded, kept, sealed
-from slipstream.lab.store import RECORDS, read_records
+from slipstream.lab.comparing.compare import read_comparison
+from slipstream.lab.contract.manifest import Manifest
+from slipstream.lab.contract.records import BlockRecord, FindingRecord, RequestRecord, RunRecord
+from slipstream.lab.evidence.seals import Kept, broken, encoded, kept, sealed
+from slipstream.lab.evidence.store import RECORDS, read_records
+from slipstream.lab.freezing.freeze import MANIFEST, read_manifest
+from slipstream.lab.judging.findings import CHANGED, UNTIED
+from slipstream.lab.reporting.analysis import analysed, verdicts_of
+from slipstream.lab.running.kept_run import read_run
+from slipstream.lab.running.run import run
 
 Line = dict[str, Any]
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from builders import tiny_model
 from lying_runtime import stand_in
-from slipstream.lab.freeze import freeze
-from slipstream.lab.plan import Artifact, Plan, Rules, RuntimePlan, SamplingPlan
-from slipstream.lab.probe import Reading
-from slipstream.lab.run import run
+from slipstream.lab.contract.plan import Artifact, Plan, Rules, RuntimePlan, SamplingPlan
+from slipstream.lab.evidence.store import RECORDS, measured, read_records
+from slipstream.lab.freezing.freeze import freeze
+from slipstream.lab.observation.probe import Reading
+from slipstream.lab.running.run import run
+from slipstream.lab.running.tools import real_tools
 from slipstream.lab.runtimes.registry import runtimes
-from slipstream.lab.store import RECORDS, measured, read_records
-from slipstream.lab.tools import real_tools
 
 
 def test_a_server_that_a_killed_run_left_behind_is_ended(tmp_path: Path) -> None:

@@ -13,18 +13,18 @@ import pytest
 
 from lab_world import World, manifest_of, plan_of, tools_of
 from lying_runtime import stand_in
-from slipstream.lab.cells import Evidence
-from slipstream.lab.client_send import ClientSend
-from slipstream.lab.findings import detect
-from slipstream.lab.manifest import Manifest
-from slipstream.lab.plan import Artifact, ConditionPlan, RuntimePlan
-from slipstream.lab.ready_made import expanded
-from slipstream.lab.records import FindingRecord
-from slipstream.lab.run import run
-from slipstream.lab.runtimes.base import LEAST_READY_S
+from slipstream.lab.client.client_send import ClientSend
+from slipstream.lab.contract.manifest import Manifest
+from slipstream.lab.contract.plan import Artifact, ConditionPlan, RuntimePlan
+from slipstream.lab.contract.records import FindingRecord
+from slipstream.lab.contract.runtimes import LEAST_READY_S
+from slipstream.lab.evidence.store import RECORDS, read_records
+from slipstream.lab.judging.cells import Evidence
+from slipstream.lab.judging.findings import detect
+from slipstream.lab.judging.verdict import Verdict, judge_all
+from slipstream.lab.planning.ready_made import expanded
+from slipstream.lab.running.run import run
 from slipstream.lab.runtimes.llama_server import LlamaServer
-from slipstream.lab.store import RECORDS, read_records
-from slipstream.lab.verdict import Verdict, judge_all
 from slipstream.measure.workload import WorkloadPrompt
 
 TOKENS = 48

@@ -15,11 +15,11 @@ import pytest
 from lying_runtime import stand_in
 from runtime_manifests import NGRAM, NONE, manifest_of, plan_of
 from slipstream.errors import OptionError, PeerRuntimeError
-from slipstream.lab.client import Prompt, ask_now
-from slipstream.lab.counters import between
-from slipstream.lab.manifest import Manifest
-from slipstream.lab.plan import ConditionPlan, Rules, RuntimePlan
-from slipstream.lab.runtimes.base import LEAST_READY_S, Endpoint
+from slipstream.lab.client.client import Prompt, ask_now
+from slipstream.lab.contract.manifest import Manifest
+from slipstream.lab.contract.plan import ConditionPlan, Rules, RuntimePlan
+from slipstream.lab.contract.runtimes import LEAST_READY_S, Endpoint
+from slipstream.lab.observation.counters import between
 from slipstream.lab.runtimes.faults import (
     CrashedError,
     IdentityError,

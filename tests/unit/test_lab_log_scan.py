@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.lab import log_scan
-from slipstream.lab.log_drafts import DraftLines
-from slipstream.lab.log_scan import LineFeed, LogScanner, scan
-from slipstream.lab.records import Counts
+from slipstream.lab.contract.records import Counts
+from slipstream.lab.observation import log_scan
+from slipstream.lab.observation.log_drafts import DraftLines
+from slipstream.lab.observation.log_scan import LineFeed, LogScanner, scan
 
 STARTED = """\
 0.00.005.764 I cmn  common_param: common_params_print_info: build 1 (0c1e570) with GNU 12.2.0

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from slipstream.lab.energy import EnergyMeter, Nvml, PowerMetrics, Rapl, joules_of
-from slipstream.lab.process_memory import PeakMemory, own_peak_bytes, tree, tree_bytes
+from slipstream.lab.observation.energy import EnergyMeter, Nvml, PowerMetrics, Rapl, joules_of
+from slipstream.lab.observation.process_memory import PeakMemory, own_peak_bytes, tree, tree_bytes
 
 MIB = 1 << 20
 # a child of the child takes 64 MiB, then gives them back

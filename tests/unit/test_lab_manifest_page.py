@@ -8,9 +8,9 @@ from types import ModuleType
 import msgspec
 import pytest
 
-from slipstream.lab import manifest, plan
-from slipstream.lab.manifest import schema
-from slipstream.lab.manifest_page import manifest_page
+from slipstream.lab.contract import manifest, plan
+from slipstream.lab.contract.manifest import schema
+from slipstream.lab.freezing.manifest_page import manifest_page
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/lab-manifest.md"
 

@@ -8,11 +8,11 @@ import pytest
 
 from lying_replies import help_text
 from slipstream.errors import OptionError
-from slipstream.lab.help_text import Help
-from slipstream.lab.manifest import MethodIdentity
-from slipstream.lab.plan import Artifact, ConditionPlan, Plan, RuntimePlan
+from slipstream.lab.contract.manifest import MethodIdentity
+from slipstream.lab.contract.methods import methods_of, most_proposed, parameters_of
+from slipstream.lab.contract.plan import Artifact, ConditionPlan, Plan, RuntimePlan
+from slipstream.lab.freezing.help_text import Help
 from slipstream.lab.runtimes import llama_flags, slipstream_flags
-from slipstream.lab.runtimes.methods import methods_of, most_proposed, parameters_of
 
 PLAN = Plan(
     name="x",

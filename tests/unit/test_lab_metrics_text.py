@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.lab.metrics_text import (
+from slipstream.lab.contract.records import Counts
+from slipstream.lab.observation.metrics_text import (
     metrics_of,
     requests_running,
     samples,
     target_passes,
     verified_rows,
 )
-from slipstream.lab.records import Counts
 
 LLAMA = """\
 # HELP llamacpp:spec_decode_num_draft_tokens_total Speculative: Total draft tokens generated

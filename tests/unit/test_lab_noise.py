@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from slipstream.errors import RequestError
-from slipstream.lab.aa import AABlock, Recording, read_aa, resampled
-from slipstream.lab.noise import (
+from slipstream.lab.evidence.noise import (
     differences,
     pairs_needed,
     pairs_to_plan,
@@ -20,6 +19,7 @@ from slipstream.lab.noise import (
     spread,
     wins_needed,
 )
+from slipstream.lab.judging.aa import AABlock, Recording, read_aa, resampled
 
 
 def test_differences_are_logs_of_neighbours() -> None:

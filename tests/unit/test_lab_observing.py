@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from slipstream.lab.log_scan import scan
-from slipstream.lab.plan import RuntimePlan
+from slipstream.lab.contract.plan import RuntimePlan
+from slipstream.lab.observation.log_scan import scan
 from slipstream.lab.runtimes.observing import (
     differing,
     flag_settings,

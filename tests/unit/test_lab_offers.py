@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from slipstream.cli.app import dispatch
-from slipstream.lab.plan import Plan
-from slipstream.lab.plan_file import parse_plan, read_plan
-from slipstream.lab.plan_template import Choices, parse_runtimes, plan_text
+from slipstream.lab.contract.plan import Plan
+from slipstream.lab.init.plan_template import Choices, parse_runtimes, plan_text
+from slipstream.lab.planning.plan_file import parse_plan, read_plan
 from slipstream.lab.runtimes.offers import Offer, offer_of
 
 URL = "http://127.0.0.1:8080"

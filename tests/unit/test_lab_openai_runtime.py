@@ -12,9 +12,9 @@ import pytest
 from lying_runtime import running
 from runtime_manifests import NGRAM, NONE, manifest_of, plan_of
 from slipstream.errors import OptionError, PeerRuntimeError
-from slipstream.lab.client import Prompt, ask_now
-from slipstream.lab.manifest import Manifest
-from slipstream.lab.plan import RuntimePlan
+from slipstream.lab.client.client import Prompt, ask_now
+from slipstream.lab.contract.manifest import Manifest
+from slipstream.lab.contract.plan import RuntimePlan
 from slipstream.lab.runtimes.faults import IdentityError, RouterError, WrongModelError
 from slipstream.lab.runtimes.openai import OpenAI
 from slipstream.lab.runtimes.registry import runtime, runtimes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.lab.output_verdict import cause, first_divergence
+from slipstream.lab.evidence.output_verdict import cause, first_divergence
 
 
 @pytest.mark.parametrize(

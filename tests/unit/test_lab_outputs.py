@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.errors import RequestError
-from slipstream.lab.outputs import Output, compared, load, save
+from slipstream.lab.running.outputs import Output, compared, load, save
 
 BASE = Output(text="a b c", ids=(1, 2, 3))
 

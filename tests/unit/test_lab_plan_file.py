@@ -8,15 +8,15 @@ import msgspec
 import pytest
 
 from slipstream.errors import OptionError, RequestError
-from slipstream.lab.definitions import FEWEST_FOR_P95
-from slipstream.lab.noise import FEWEST_PAIRS
-from slipstream.lab.plan import Plan
-from slipstream.lab.plan_checks import check_plan
-from slipstream.lab.plan_file import MOST_PLAN_BYTES, parse_plan, read_plan
-from slipstream.lab.plan_lines import KeyLines, dotted
-from slipstream.lab.plan_template import Choices, parse_runtimes, plan_text
-from slipstream.lab.runtimes.methods import canonical
-from slipstream.lab.workload_sets import workloads_of
+from slipstream.lab.contract.methods import canonical
+from slipstream.lab.contract.plan import Plan
+from slipstream.lab.evidence.definitions import FEWEST_FOR_P95
+from slipstream.lab.evidence.noise import FEWEST_PAIRS
+from slipstream.lab.freezing.workload_sets import workloads_of
+from slipstream.lab.init.plan_template import Choices, parse_runtimes, plan_text
+from slipstream.lab.planning.plan_checks import check_plan
+from slipstream.lab.planning.plan_file import MOST_PLAN_BYTES, parse_plan, read_plan
+from slipstream.lab.planning.plan_lines import KeyLines, dotted
 
 HEAD = """\
 name = "study"

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from slipstream.lab import probe
-from slipstream.lab.plan import RuntimePlan
-from slipstream.lab.probe import Reading
-from slipstream.lab.tools import is_here
+from slipstream.lab.contract.plan import RuntimePlan
+from slipstream.lab.observation import probe
+from slipstream.lab.observation.probe import Reading
+from slipstream.lab.running.tools import is_here
 
 
 def test_drift_is_the_larger_change_within_a_block_or_against_the_last() -> None:

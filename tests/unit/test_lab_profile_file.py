@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from lab_records import SUFFIX, manifest
-from slipstream.lab.gate_result import GateResult
-from slipstream.lab.manifest import Manifest, MethodIdentity
-from slipstream.lab.plan import Arrivals, Artifact
-from slipstream.lab.profile_file import profile_text
-from slipstream.lab.verdict import Verdict
+from slipstream.lab.contract.manifest import Manifest, MethodIdentity
+from slipstream.lab.contract.plan import Arrivals, Artifact
+from slipstream.lab.judging.gate_result import GateResult
+from slipstream.lab.judging.profile_file import profile_text
+from slipstream.lab.judging.verdict import Verdict
 from slipstream.options import SamplingOptions
 from slipstream.server.order import Order
 from slipstream.server.profile import Profile

@@ -11,8 +11,9 @@ from rich.progress import Progress as RichProgress
 from rich.progress import TextColumn
 
 from lab_world import SIMPLE, manifest_of, plan_of
-from slipstream.lab import progress
-from slipstream.lab.progress import (
+from slipstream.lab.contract.records import BlockRecord, Line
+from slipstream.lab.running import progress
+from slipstream.lab.running.progress import (
     Bar,
     Lines,
     duration,
@@ -21,8 +22,7 @@ from slipstream.lab.progress import (
     time_left_s,
     told_if_long,
 )
-from slipstream.lab.records import BlockRecord, Line
-from slipstream.lab.schedule import Block, blocks
+from slipstream.lab.scheduling.schedule import Block, blocks
 
 
 @pytest.mark.parametrize(

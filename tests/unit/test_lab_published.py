@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from slipstream.errors import InputError
-from slipstream.lab import published
+from slipstream.lab.reporting import published
 
 GOOD = """
 [[claim]]

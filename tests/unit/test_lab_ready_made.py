@@ -7,8 +7,8 @@ import pytest
 
 from lab_world import DRAFT, SIMPLE, SWEEP, plan_of
 from slipstream.errors import OptionError
-from slipstream.lab.plan import ConditionPlan, RuntimePlan
-from slipstream.lab.ready_made import (
+from slipstream.lab.contract.plan import ConditionPlan, RuntimePlan
+from slipstream.lab.planning.ready_made import (
     SWEEPS,
     TRAINED,
     expanded,

@@ -15,13 +15,14 @@ import pytest
 from lab_records import Story, manifest, observed
 from lab_world import DRAFT, SIMPLE, SWEEP, World
 from report_runs import SUFFIX, TimedWorld, cut, executed, planned
-from slipstream.lab.analysis import analysed
-from slipstream.lab.analysis_data import VERSION, Analysis
-from slipstream.lab.gate_result import GateResult
-from slipstream.lab.plan import Arrivals, Question, RuntimePlan
-from slipstream.lab.records import Counts, FindingRecord
-from slipstream.lab.report_content import document
-from slipstream.lab.report_document import (
+from slipstream.lab.contract.plan import Arrivals, Question, RuntimePlan
+from slipstream.lab.contract.records import Counts, FindingRecord
+from slipstream.lab.judging.gate_result import GateResult
+from slipstream.lab.judging.verdict import Verdict
+from slipstream.lab.reporting.analysis import analysed
+from slipstream.lab.reporting.analysis_data import VERSION, Analysis
+from slipstream.lab.reporting.report_content import document
+from slipstream.lab.reporting.report_document import (
     MOST_ROWS,
     Document,
     Fold,
@@ -32,12 +33,11 @@ from slipstream.lab.report_document import (
     spread,
     table,
 )
-from slipstream.lab.report_files import FORMATS, analysed_run, rendered
-from slipstream.lab.report_json import report_json
-from slipstream.lab.report_page import page
-from slipstream.lab.report_text import ISSUE_CHARACTERS, MOST_CHARACTERS, inline, markdown
-from slipstream.lab.report_verdicts import why_of
-from slipstream.lab.verdict import Verdict
+from slipstream.lab.reporting.report_files import FORMATS, analysed_run, rendered
+from slipstream.lab.reporting.report_json import report_json
+from slipstream.lab.reporting.report_page import page
+from slipstream.lab.reporting.report_text import ISSUE_CHARACTERS, MOST_CHARACTERS, inline, markdown
+from slipstream.lab.reporting.report_verdicts import why_of
 
 ATTACK = "<script>alert(1)</script>|`x` [a](http://b) ![i](u) \x1b[31m\u202e&amp; **b** \n# h"
 FIGURES = (

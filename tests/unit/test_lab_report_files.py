@@ -15,11 +15,10 @@ from lab_records import RUN, Story, manifest, rolled_back
 from lab_world import SIMPLE
 from report_runs import executed, planned, write_manifest, write_records
 from slipstream.errors import OperationError, OptionError, RequestError
-from slipstream.lab import kept_run
-from slipstream.lab.freeze import MANIFEST
-from slipstream.lab.kept_run import read_run
-from slipstream.lab.plan import Rules, RuntimePlan
-from slipstream.lab.report_files import (
+from slipstream.lab.contract.plan import Rules, RuntimePlan
+from slipstream.lab.evidence.store import RECORDS
+from slipstream.lab.freezing.freeze import MANIFEST
+from slipstream.lab.reporting.report_files import (
     FORMATS,
     PROFILE,
     analysed_run,
@@ -27,7 +26,8 @@ from slipstream.lab.report_files import (
     profile_of,
     write_reports,
 )
-from slipstream.lab.store import RECORDS
+from slipstream.lab.running import kept_run
+from slipstream.lab.running.kept_run import read_run
 
 
 def faster(turn: int, condition: str, _: str) -> float:

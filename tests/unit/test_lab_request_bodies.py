@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from slipstream.errors import OptionError
-from slipstream.lab.answer import Prompt
-from slipstream.lab.request_bodies import BODIES
+from slipstream.lab.client.answer import Prompt
+from slipstream.lab.client.request_bodies import BODIES
 from slipstream.options import SamplingOptions
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

@@ -12,19 +12,25 @@ import msgspec
 import pytest
 
 from lab_world import DRAFT, SIMPLE, SWEEP, World, manifest_of, plan_of, runtimes_of, tools_of
-from slipstream.lab.analysis_state import progress_of
-from slipstream.lab.cells import Cell, Evidence
-from slipstream.lab.conditions import Ladder
-from slipstream.lab.divergences import Causes, Place, open_places
-from slipstream.lab.expectation import expected
-from slipstream.lab.manifest import Manifest
-from slipstream.lab.outcome import Outcome
-from slipstream.lab.output_gate import output_gate
-from slipstream.lab.plan import Arrivals, RuntimePlan
-from slipstream.lab.records import BlockRecord, Divergence, FindingRecord, Line, RequestRecord
-from slipstream.lab.run import run
-from slipstream.lab.schedule import blocks
-from slipstream.lab.store import RECORDS, read_records
+from slipstream.lab.contract.manifest import Manifest
+from slipstream.lab.contract.plan import Arrivals, RuntimePlan
+from slipstream.lab.contract.records import (
+    BlockRecord,
+    Divergence,
+    FindingRecord,
+    Line,
+    RequestRecord,
+)
+from slipstream.lab.evidence.store import RECORDS, read_records
+from slipstream.lab.judging.cells import Cell, Evidence
+from slipstream.lab.judging.output_gate import output_gate
+from slipstream.lab.running.analysis_state import progress_of
+from slipstream.lab.running.expectation import expected
+from slipstream.lab.running.outcome import Outcome
+from slipstream.lab.running.run import run
+from slipstream.lab.scheduling.conditions import Ladder
+from slipstream.lab.scheduling.divergences import Causes, Place, open_places
+from slipstream.lab.scheduling.schedule import blocks
 
 SPLIT = ("ngram-simple", "prose/1")
 AT, OTHER = 7, 9

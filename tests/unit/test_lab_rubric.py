@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.errors import RequestError
-from slipstream.lab.copied_lines import answer_lines, distance, source_lines
-from slipstream.lab.rubric import CHECKS, Answer, parse_check
+from slipstream.lab.tasks.copied_lines import answer_lines, distance, source_lines
+from slipstream.lab.tasks.rubric import CHECKS, Answer, parse_check
 
 CODE = "Rename `qty`. Output only the code.\n\n```python\na = qty\nb = 1\nc = qty + b\n```"
 TABLE = "Copy this table.\n\n| part | shelf |\n|---|---|\n| bolt | A1 |"

@@ -28,23 +28,23 @@ from lab_world import (
     tools_of,
 )
 from slipstream.errors import OptionError, RequestError
-from slipstream.lab import outputs
-from slipstream.lab.asking import Asked
-from slipstream.lab.manifest import Manifest
-from slipstream.lab.outcome import Outcome
-from slipstream.lab.plan import Arrivals, RuntimePlan
-from slipstream.lab.probe import Reading
-from slipstream.lab.progress import Silent
-from slipstream.lab.records import (
+from slipstream.lab.client.asking import Asked
+from slipstream.lab.contract.manifest import Manifest
+from slipstream.lab.contract.plan import Arrivals, RuntimePlan
+from slipstream.lab.contract.records import (
     BlockRecord,
     FindingRecord,
     Line,
     ObservedRecord,
     RequestRecord,
 )
-from slipstream.lab.run import run
-from slipstream.lab.schedule import blocks
-from slipstream.lab.store import RECORDS, measured, read_records
+from slipstream.lab.evidence.store import RECORDS, measured, read_records
+from slipstream.lab.observation.probe import Reading
+from slipstream.lab.running import outputs
+from slipstream.lab.running.outcome import Outcome
+from slipstream.lab.running.progress import Silent
+from slipstream.lab.running.run import run
+from slipstream.lab.scheduling.schedule import blocks
 
 
 def _run(
@@ -224,7 +224,7 @@ def test_a_request_that_is_refused_is_no_crash(tmp_path: Path) -> None:
 def test_a_start_that_takes_long_says_what_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slipstream.lab.progress.LONG_S", 0.01)
+    monkeypatch.setattr("slipstream.lab.running.progress.LONG_S", 0.01)
     manifest = manifest_of(plan_of(SIMPLE, strata=["prose"]))
     world, notes = World(), _Notes()
     start = world.start

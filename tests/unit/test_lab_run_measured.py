@@ -14,14 +14,14 @@ from lab_world import SIMPLE, World, manifest_of, plan_of, runtimes_of, tools_of
 from report_runs import executed
 from slipstream.cli.app import dispatch
 from slipstream.cli.lab_run import exit_code
-from slipstream.lab.cells import Evidence
-from slipstream.lab.disturbance import Disturbance, disturbance
-from slipstream.lab.measured import measured
-from slipstream.lab.outcome import Outcome
-from slipstream.lab.probe import Reading
-from slipstream.lab.progress import Silent
-from slipstream.lab.records import BlockRecord
-from slipstream.lab.run import run
+from slipstream.lab.contract.records import BlockRecord
+from slipstream.lab.judging.cells import Evidence
+from slipstream.lab.judging.measured import measured
+from slipstream.lab.observation.disturbance import Disturbance, disturbance
+from slipstream.lab.observation.probe import Reading
+from slipstream.lab.running.outcome import Outcome
+from slipstream.lab.running.progress import Silent
+from slipstream.lab.running.run import run
 
 
 class Notes(Silent):

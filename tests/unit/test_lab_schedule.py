@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from lab_world import DRAFT, SIMPLE, SWEEP, manifest_of, plan_of
-from slipstream.lab.block_prompts import trial_prompts, warm_ups
-from slipstream.lab.manifest import Manifest
-from slipstream.lab.plan import Arrivals, ConditionPlan, RuntimePlan
-from slipstream.lab.schedule import MIX, Block, blocks, studied
+from slipstream.lab.contract.manifest import Manifest
+from slipstream.lab.contract.plan import Arrivals, ConditionPlan, RuntimePlan
+from slipstream.lab.scheduling.block_prompts import trial_prompts, warm_ups
+from slipstream.lab.scheduling.schedule import MIX, Block, blocks, studied
 
 SUFFIX = ConditionPlan(name="suffix", stage="ngram", method="suffix")
 

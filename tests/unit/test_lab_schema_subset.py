@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.errors import RequestError
-from slipstream.lab.schema_subset import matches, require_schema
+from slipstream.lab.tasks.schema_subset import matches, require_schema
 
 PERSON = {
     "type": "object",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.lab.shareable import cut_paths
+from slipstream.lab.freezing.shareable import cut_paths
 
 
 @pytest.mark.parametrize(

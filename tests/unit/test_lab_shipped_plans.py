@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from slipstream.cli.app import dispatch
-from slipstream.lab.compare import read_comparison
-from slipstream.lab.conditions import not_run
-from slipstream.lab.freeze import read_manifest
-from slipstream.lab.help_text import Help
-from slipstream.lab.manifest import UNKNOWN
-from slipstream.lab.plan import Plan
-from slipstream.lab.plan_file import read_plan
+from slipstream.lab.comparing.compare import read_comparison
+from slipstream.lab.contract.manifest import UNKNOWN
+from slipstream.lab.contract.plan import Plan
+from slipstream.lab.freezing.freeze import read_manifest
+from slipstream.lab.freezing.help_text import Help
+from slipstream.lab.planning.plan_file import read_plan
 from slipstream.lab.runtimes.llama_flags import method_identity
+from slipstream.lab.scheduling.conditions import not_run
 
 PLANS = Path(__file__).resolve().parents[2] / "experiments" / "plans"
 ACCEPTANCE, METAL = PLANS / "acceptance-b10328.toml", PLANS / "metal-b11401-b11404.toml"

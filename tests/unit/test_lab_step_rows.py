@@ -19,19 +19,19 @@ from lab_world import (
     runtimes_of,
     tools_of,
 )
-from slipstream.lab.analysis import analysed
-from slipstream.lab.cells import Cell, Evidence
-from slipstream.lab.compare_rows import HISTOGRAM, MEAN, rows_of
-from slipstream.lab.findings import findings
-from slipstream.lab.manifest import MethodIdentity, Observation
-from slipstream.lab.plan import Plan, Rules
-from slipstream.lab.probe import Reading
-from slipstream.lab.records import BlockRecord, Line, ObservedRecord, RequestRecord
-from slipstream.lab.report_document import Paragraph, Table
-from slipstream.lab.report_service import rows_per_step
-from slipstream.lab.run import run
-from slipstream.lab.step_rows import StepRows, step_rows, unplaced
-from slipstream.lab.store import RECORDS, read_records
+from slipstream.lab.comparing.compare_rows import HISTOGRAM, MEAN, rows_of
+from slipstream.lab.contract.manifest import MethodIdentity, Observation
+from slipstream.lab.contract.plan import Plan, Rules
+from slipstream.lab.contract.records import BlockRecord, Line, ObservedRecord, RequestRecord
+from slipstream.lab.evidence.store import RECORDS, read_records
+from slipstream.lab.judging.cells import Cell, Evidence
+from slipstream.lab.judging.findings import findings
+from slipstream.lab.judging.step_rows import StepRows, step_rows, unplaced
+from slipstream.lab.observation.probe import Reading
+from slipstream.lab.reporting.analysis import analysed
+from slipstream.lab.reporting.report_document import Paragraph, Table
+from slipstream.lab.reporting.report_service import rows_per_step
+from slipstream.lab.running.run import run
 
 HERE = Cell("own", "suffix", "chat")
 PAGE = 'slipstream_verifying_passes_total{rows="%s"} %d\n'

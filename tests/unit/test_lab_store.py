@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from slipstream.errors import OperationError, RequestError
-from slipstream.lab.records import (
+from slipstream.lab.contract.records import (
     BlockRecord,
     FindingRecord,
     Line,
     ObservedRecord,
     RequestRecord,
 )
-from slipstream.lab.store import (
+from slipstream.lab.evidence.store import (
     RECORDS,
     Store,
     counted,
@@ -131,7 +131,7 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: bytes) -> None:
 def test_a_line_without_end_is_refused_in_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slipstream.lab.store.MOST_LINE_BYTES", 1000)
+    monkeypatch.setattr("slipstream.lab.evidence.store.MOST_LINE_BYTES", 1000)
     (tmp_path / RECORDS).write_bytes(b"x" * 5000)
     with pytest.raises(RequestError, match="1000 bytes"):
         Store(tmp_path)
@@ -147,8 +147,8 @@ def test_the_folder_is_free_after_a_kill(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from slipstream.lab.store import Store\n"
-        "from slipstream.lab.records import FindingRecord\n"
+        "from slipstream.lab.evidence.store import Store\n"
+        "from slipstream.lab.contract.records import FindingRecord\n"
         "store = Store(Path(sys.argv[1]))\n"
         "store.append(FindingRecord(run='r', name='stalled', text='x'))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

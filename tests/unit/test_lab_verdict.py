@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from lab_records import PROMPTS, RUN, SUFFIX, Story, digest, manifest, rolled_back
-from slipstream.lab.cells import Cell
-from slipstream.lab.plan import Arrivals, Rules, RuntimePlan
-from slipstream.lab.records import Counts, FindingRecord, Line, RequestRecord
-from slipstream.lab.verdict import Verdict, verdicts
+from slipstream.lab.contract.plan import Arrivals, Rules, RuntimePlan
+from slipstream.lab.contract.records import Counts, FindingRecord, Line, RequestRecord
+from slipstream.lab.judging.cells import Cell
+from slipstream.lab.judging.verdict import Verdict, verdicts
 
 
 def faster(_turn: int, condition: str, _prompt: str) -> float:

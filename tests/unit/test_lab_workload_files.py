@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from slipstream.errors import RequestError
-from slipstream.lab.judgements import judge, require_judgeable
-from slipstream.lab.strata import Strata, read_judgements, read_strata
+from slipstream.lab.planning.strata import Strata, read_judgements, read_strata
+from slipstream.lab.tasks.judgements import judge, require_judgeable
 from slipstream.measure.workload import STRATA, TASKS, WorkloadPrompt, read_task, read_workloads
 
 WORKLOADS = Path(__file__).resolve().parents[2] / "workloads"

@@ -12,12 +12,12 @@ import pytest
 
 from builders import tiny_model
 from slipstream.errors import InputError, OptionError, RequestError
-from slipstream.lab import plan_workloads
-from slipstream.lab.manifest import UNKNOWN, PromptIdentity
-from slipstream.lab.plan import Artifact, Plan, Rules, SamplingPlan
-from slipstream.lab.plan_workloads import chosen, shipped_workloads, workloads_of
-from slipstream.lab.prompt_tokens import prompt_counter
-from slipstream.lab.workload_sets import prompts_of, questions_of, request_keys, texts_of
+from slipstream.lab.contract.manifest import UNKNOWN, PromptIdentity
+from slipstream.lab.contract.plan import Artifact, Plan, Rules, SamplingPlan
+from slipstream.lab.freezing.prompt_tokens import prompt_counter
+from slipstream.lab.freezing.workload_sets import prompts_of, questions_of, request_keys, texts_of
+from slipstream.lab.planning import plan_workloads
+from slipstream.lab.planning.plan_workloads import chosen, shipped_workloads, workloads_of
 from slipstream.measure.workload import STRATA, WorkloadMessage, WorkloadPrompt, content_digest
 
 TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"

@@ -11,8 +11,8 @@ import pytest
 
 from runtime_manifests import plan_of
 from slipstream.errors import PeerRuntimeError
-from slipstream.lab.help_text import Help
-from slipstream.lab.plan import ConditionPlan, RuntimePlan
+from slipstream.lab.contract.plan import ConditionPlan, RuntimePlan
+from slipstream.lab.freezing.help_text import Help
 from slipstream.lab.runtimes import llama_flags
 from slipstream.lab.runtimes.llama_server import LAUNCHER, LlamaServer
 from slipstream.lab.runtimes.xllamacpp_launcher import configure, help_text

@@ -14,10 +14,10 @@ from slipstream.errors import ModelFileError, OptionError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from slipstream.lab.compare_data import ComparisonResult
-    from slipstream.lab.compare_plan import Choices
-    from slipstream.lab.manifest import Manifest
-    from slipstream.lab.plan import Plan
+    from slipstream.lab.comparing.compare_data import ComparisonResult
+    from slipstream.lab.comparing.compare_plan import Choices
+    from slipstream.lab.contract.manifest import Manifest
+    from slipstream.lab.contract.plan import Plan
 
 _PLAN = "plan.toml"
 _OPTIONS = {
@@ -101,8 +101,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _kept(folder: Path, arguments: argparse.Namespace) -> int:
     """Show a kept run, or go on with it; its manifest is its plan."""
-    from slipstream.lab.compare import read_comparison
-    from slipstream.lab.freeze import read_manifest
+    from slipstream.lab.comparing.compare import read_comparison
+    from slipstream.lab.freezing.freeze import read_manifest
 
     if arguments.target or arguments.dry_run:
         raise OptionError("two builds, A and B", f"one: `{folder}`", f"Usage: {_USAGE}")
@@ -114,8 +114,8 @@ def _kept(folder: Path, arguments: argparse.Namespace) -> int:
 
 def _planned(arguments: argparse.Namespace) -> tuple[str, Plan]:
     from slipstream.cli.opening import fetch_if_wanted
-    from slipstream.lab.compare_plan import written
-    from slipstream.lab.compare_stops import require_builds
+    from slipstream.lab.comparing.compare_plan import written
+    from slipstream.lab.comparing.compare_stops import require_builds
 
     choices = _choices(arguments)
     if not arguments.dry_run:
@@ -127,7 +127,7 @@ def _planned(arguments: argparse.Namespace) -> tuple[str, Plan]:
 
 
 def _choices(arguments: argparse.Namespace) -> Choices:
-    from slipstream.lab.compare_plan import Choices
+    from slipstream.lab.comparing.compare_plan import Choices
 
     given: dict[str, Any] = {}
     for option, name in _NUMBERS.items():
@@ -161,7 +161,7 @@ def _words(text: str) -> list[str]:
 def _weight_types(target: str, *, dry: bool) -> tuple[str, ...]:
     """Of the target's file; where it is not here and nothing is to run, none."""
     from slipstream.catalog import locate
-    from slipstream.lab.model_facts import read_facts
+    from slipstream.lab.freezing.model_facts import read_facts
 
     try:
         return read_facts(locate(target)).weight_types
@@ -172,7 +172,7 @@ def _weight_types(target: str, *, dry: bool) -> tuple[str, ...]:
 
 
 def _dry_run(text: str, plan: Plan, arguments: argparse.Namespace) -> int:
-    from slipstream.lab.run_folder import freeze_into
+    from slipstream.lab.running.run_folder import freeze_into
     from slipstream.lab.runtimes.registry import runtimes
 
     missing: list[str] = []
@@ -185,9 +185,9 @@ def _dry_run(text: str, plan: Plan, arguments: argparse.Namespace) -> int:
 
 def _frozen_lines(folder: Path, manifest: Manifest, missing: list[str]) -> Iterator[str]:
     from slipstream.cli.lab_manifest_lines import expectation_lines, manifest_lines
-    from slipstream.lab.expectation import cache_sizes, expected
-    from slipstream.lab.reading_rate import reading_rate
-    from slipstream.lab.schedule import blocks
+    from slipstream.lab.observation.reading_rate import reading_rate
+    from slipstream.lab.running.expectation import cache_sizes, expected
+    from slipstream.lab.scheduling.schedule import blocks
 
     rate = reading_rate()
     expectation = expected(
@@ -203,7 +203,7 @@ def _frozen_lines(folder: Path, manifest: Manifest, missing: list[str]) -> Itera
 
 
 def _new(text: str, plan: Plan, arguments: argparse.Namespace) -> int:
-    from slipstream.lab.run_folder import freeze_into, resumable
+    from slipstream.lab.running.run_folder import freeze_into, resumable
     from slipstream.lab.runtimes.registry import runtimes
 
     out = Path(arguments.out) if arguments.out else None
@@ -223,9 +223,9 @@ def _write_plan(folder: Path, text: str) -> None:
 
 def _run(plan: Plan, folder: Path, arguments: argparse.Namespace, *, resume: bool) -> int:
     from slipstream.cli.lab_run import exit_code
-    from slipstream.lab.freeze import read_manifest, reopened
-    from slipstream.lab.progress import shown
-    from slipstream.lab.run import run
+    from slipstream.lab.freezing.freeze import read_manifest, reopened
+    from slipstream.lab.running.progress import shown
+    from slipstream.lab.running.run import run
     from slipstream.lab.runtimes.registry import runtimes
 
     programs = runtimes(plan)
@@ -241,8 +241,8 @@ def _run(plan: Plan, folder: Path, arguments: argparse.Namespace, *, resume: boo
 
 def _told(folder: Path, code: int, arguments: argparse.Namespace) -> int:
     """Write the comparison's files and show what they say."""
-    from slipstream.lab.compare import read_comparison
-    from slipstream.lab.compare_files import write_comparison
+    from slipstream.lab.comparing.compare import read_comparison
+    from slipstream.lab.comparing.compare_files import write_comparison
 
     made = read_comparison(folder)
     paths = write_comparison(folder, made)
@@ -257,7 +257,7 @@ def _told(folder: Path, code: int, arguments: argparse.Namespace) -> int:
 
 
 def _lines(made: ComparisonResult) -> Iterator[str]:
-    from slipstream.lab.compare_words import (
+    from slipstream.lab.comparing.compare_words import (
         ENDED,
         HEADER,
         NOTHING_ELSE,

@@ -11,8 +11,8 @@ from slipstream.cli.output import add_json, print_json, printable, wrapped
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from slipstream.lab.analysis_reach import Progress
-    from slipstream.lab.verdict import Verdict
+    from slipstream.lab.judging.verdict import Verdict
+    from slipstream.lab.running.analysis_reach import Progress
 
 ADOPT, NOT_REJECT = "adopt", "not-reject"
 NOTHING_JUDGED = (
@@ -53,9 +53,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     from slipstream.cli.lab_verdict_lines import gate_lines, width
-    from slipstream.lab.analysis import verdicts_of
-    from slipstream.lab.analysis_state import progress_of
-    from slipstream.lab.kept_run import read_run
+    from slipstream.lab.reporting.analysis import verdicts_of
+    from slipstream.lab.running.analysis_state import progress_of
+    from slipstream.lab.running.kept_run import read_run
 
     run = read_run(Path(arguments.folder))
     verdicts, open_run = verdicts_of(*run), unfinished(progress_of(*run))
@@ -136,7 +136,7 @@ def _listed(names: Iterable[str]) -> str:
 
 def against(chosen: Sequence[Verdict], require: str) -> list[Verdict]:
     """The verdicts that are not as required; of records that were changed none is."""
-    from slipstream.lab.findings import CHANGED
+    from slipstream.lab.judging.findings import CHANGED
 
     if require == ADOPT:
         return [v for v in chosen if v.word != "adopt"]

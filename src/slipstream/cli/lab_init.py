@@ -12,8 +12,8 @@ from slipstream.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from slipstream.lab.plan import Plan
-    from slipstream.lab.plan_template import Choices
+    from slipstream.lab.contract.plan import Plan
+    from slipstream.lab.init.plan_template import Choices
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,8 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from slipstream.lab.plan_file import parse_plan
-    from slipstream.lab.plan_template import plan_text
+    from slipstream.lab.init.plan_template import plan_text
+    from slipstream.lab.planning.plan_file import parse_plan
 
     path = Path(arguments.out)
     _require_new(path, force=arguments.force)
@@ -57,7 +57,7 @@ def execute(arguments: argparse.Namespace) -> int:
 def _choices(arguments: argparse.Namespace) -> Choices:
     """What the user names; of servers that run already, what they say now."""
     from slipstream.catalog import DEFAULT_MODEL
-    from slipstream.lab.plan_template import Choices, parse_runtimes
+    from slipstream.lab.init.plan_template import Choices, parse_runtimes
     from slipstream.lab.runtimes.offers import offer_of
 
     runtimes = parse_runtimes(arguments.runtime)

@@ -11,8 +11,8 @@ from slipstream.cli.lab_request_lines import request_lines
 from slipstream.cli.output import megabytes, table, wrapped
 
 if TYPE_CHECKING:
-    from slipstream.lab.expectation import Expectation
-    from slipstream.lab.manifest import ArtifactIdentity, Manifest, RuntimeIdentity
+    from slipstream.lab.contract.manifest import ArtifactIdentity, Manifest, RuntimeIdentity
+    from slipstream.lab.running.expectation import Expectation
 
 _DIGITS = 16  # of a digest, in a line
 
@@ -53,8 +53,8 @@ def _artifact_line(artifact: ArtifactIdentity) -> str:
 
 
 def _conditions(manifest: Manifest) -> str:
-    from slipstream.lab.expectation import why_not_run
-    from slipstream.lab.identity import absent_program
+    from slipstream.lab.freezing.identity import absent_program
+    from slipstream.lab.running.expectation import why_not_run
 
     reasons = why_not_run(manifest)
     rows = []

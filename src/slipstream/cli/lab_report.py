@@ -11,8 +11,8 @@ from slipstream.cli.output import add_json, print_json, printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slipstream.lab.analysis_data import Analysis
-    from slipstream.lab.report_files import Format
+    from slipstream.lab.reporting.analysis_data import Analysis
+    from slipstream.lab.reporting.report_files import Format
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     from slipstream.cli.lab_verdict_lines import state_line, verdict_lines, width, wrapped
-    from slipstream.lab.report_files import analysed_run, newest_run, write_reports
+    from slipstream.lab.reporting.report_files import analysed_run, newest_run, write_reports
 
     formats = _formats(arguments.format)
     folder = Path(arguments.folder) if arguments.folder else newest_run()
@@ -51,7 +51,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _formats(text: str) -> list[Format]:
     from slipstream.errors import OptionError
-    from slipstream.lab.report_files import FORMATS
+    from slipstream.lab.reporting.report_files import FORMATS
 
     wanted = [word.strip() for word in text.split(",") if word.strip()]
     unknown = [word for word in wanted if word not in FORMATS]

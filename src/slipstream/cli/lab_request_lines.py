@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from slipstream.cli.lab_verdict_lines import width, wrapped
 
 if TYPE_CHECKING:
-    from slipstream.lab.manifest import Manifest, PromptIdentity
-    from slipstream.lab.schedule import Block
+    from slipstream.lab.contract.manifest import Manifest, PromptIdentity
+    from slipstream.lab.scheduling.schedule import Block
 
 _WIDEST = 100
 _TIED = "\N{NO-BREAK SPACE}"  # a name and its figures stay on one line
@@ -69,7 +69,7 @@ def _arrivals(manifest: Manifest) -> str:
 
 
 def _order_lines(manifest: Manifest, columns: int) -> Iterator[str]:
-    from slipstream.lab.schedule import blocks
+    from slipstream.lab.scheduling.schedule import blocks
 
     yield "order of blocks; conditions lie in mirrored rounds (A B B A), prompts in the order above"
     planned = blocks(manifest)

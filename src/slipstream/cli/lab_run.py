@@ -12,10 +12,10 @@ from slipstream.paths import shown
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from slipstream.lab.manifest import Manifest
-    from slipstream.lab.outcome import Outcome
-    from slipstream.lab.plan import Plan
-    from slipstream.lab.runtimes.base import Runtime
+    from slipstream.lab.contract.manifest import Manifest
+    from slipstream.lab.contract.plan import Plan
+    from slipstream.lab.contract.runtimes import Runtime
+    from slipstream.lab.running.outcome import Outcome
 
 
 UNMEASURED = "unmeasured"
@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     from slipstream.errors import OptionError
-    from slipstream.lab.plan_file import read_plan
+    from slipstream.lab.planning.plan_file import read_plan
     from slipstream.lab.runtimes.registry import runtimes
 
     if arguments.dry_run and arguments.resume:
@@ -55,10 +55,10 @@ def _dry_run(
     plan: Plan, runtimes: Mapping[str, Runtime], out: Path | None, *, as_json: bool
 ) -> int:
     from slipstream.cli.lab_manifest_lines import expectation_lines, manifest_lines
-    from slipstream.lab.expectation import cache_sizes, expected
-    from slipstream.lab.reading_rate import reading_rate
-    from slipstream.lab.run_folder import freeze_into
-    from slipstream.lab.schedule import blocks
+    from slipstream.lab.observation.reading_rate import reading_rate
+    from slipstream.lab.running.expectation import cache_sizes, expected
+    from slipstream.lab.running.run_folder import freeze_into
+    from slipstream.lab.scheduling.schedule import blocks
 
     missing: list[str] = []
     folder, manifest = freeze_into(plan, runtimes, out, missing=missing)
@@ -92,10 +92,10 @@ def _run(
     out: Path | None,
     arguments: argparse.Namespace,
 ) -> int:
-    from slipstream.lab.freeze import reopened
-    from slipstream.lab.progress import shown
-    from slipstream.lab.run import run
-    from slipstream.lab.run_folder import freeze_into, resumable
+    from slipstream.lab.freezing.freeze import reopened
+    from slipstream.lab.running.progress import shown
+    from slipstream.lab.running.run import run
+    from slipstream.lab.running.run_folder import freeze_into, resumable
 
     _fetch(plan)
     if arguments.resume:
@@ -119,7 +119,7 @@ def exit_code(outcome: Outcome) -> int:
 
 def outcome_lines(outcome: Outcome, folder: Path, plan: str) -> Iterator[str]:
     """How a run ended, what was measured, what it found, and what to do next."""
-    from slipstream.lab.measured import NOTHING
+    from slipstream.lab.judging.measured import NOTHING
 
     reason = f": {outcome.reason}" if outcome.reason else ""
     nothing = "" if outcome.measured else f", but {NOTHING}"

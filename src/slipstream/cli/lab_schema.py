@@ -16,8 +16,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from slipstream.lab.manifest import schema
-    from slipstream.lab.manifest_page import manifest_page
+    from slipstream.lab.contract.manifest import schema
+    from slipstream.lab.freezing.manifest_page import manifest_page
 
     if arguments.docs:
         print(manifest_page(), end="")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from slipstream.cli.output import table
 
 if TYPE_CHECKING:
-    from slipstream.lab.analysis_data import Analysis
-    from slipstream.lab.gate_result import GateResult
-    from slipstream.lab.verdict import Verdict
+    from slipstream.lab.judging.gate_result import GateResult
+    from slipstream.lab.judging.verdict import Verdict
+    from slipstream.lab.reporting.analysis_data import Analysis
 
 _SIGNS = {True: "+", False: "FAILED", None: "?"}
 _RESULTS = {True: "passed", False: "failed", None: "not measurable"}
@@ -84,7 +84,7 @@ def _names(verdict: Verdict, verdicts: Iterable[Verdict]) -> list[str]:
 
 
 def _speed(verdict: Verdict) -> str:
-    from slipstream.lab.pair_words import values_text
+    from slipstream.lab.judging.pair_words import values_text
 
     gate = verdict.gate("time")
     values = {} if gate is None else gate.values
@@ -135,7 +135,7 @@ def gate_lines(verdict: Verdict, columns: int) -> Iterator[str]:
 
 def state_line(analysis: Analysis) -> str:
     """How far the run came."""
-    from slipstream.lab.measured import NOTHING
+    from slipstream.lab.judging.measured import NOTHING
 
     made = analysis.progress
     if made.state == "not executed":

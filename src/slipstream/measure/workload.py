@@ -36,7 +36,7 @@ class WorkloadMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class WorkloadPrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One frozen prompt; the keys are described in workloads/README.md.
 
-    How an output is judged is only carried here: ``lab.judgements`` knows what it means.
+    How an output is judged is only carried here: ``lab.tasks.judgements`` knows what it means.
     """
 
     id: str

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from slipstream.lab.address import address_of
+from slipstream.lab.client.exchange import RawReply, exchange, request_bytes, waited
 from slipstream.lab.conformance.outcomes import ContractError, RefusedError, Request
 from slipstream.lab.conformance.replies import Reply, reply_of
-from slipstream.lab.exchange import RawReply, exchange, request_bytes, waited
-from slipstream.lab.metrics_text import metrics_of
-from slipstream.lab.runtimes.base import Endpoint
+from slipstream.lab.contract.address import address_of
+from slipstream.lab.contract.runtimes import Endpoint
+from slipstream.lab.observation.metrics_text import metrics_of
 from slipstream.lab.runtimes.observing import text_at
 
 CHAT: Final = "/v1/chat/completions"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slipstream.lab import told
+from slipstream.lab.client import told
 from slipstream.lab.conformance.outcomes import Request
 
 LOGPROB_TOLERANCE: Final = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from slipstream.lab import told
+from slipstream.lab.client import told
 from slipstream.lab.conformance.asking import Asker, chat
 from slipstream.lab.conformance.checks import Room, measurable, require
 from slipstream.lab.conformance.comparing import Output

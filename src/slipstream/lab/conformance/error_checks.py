@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from slipstream.lab import told
+from slipstream.lab.client import told
 from slipstream.lab.conformance.asking import Asker, answered, chat
 from slipstream.lab.conformance.checks import Room, require
 from slipstream.lab.conformance.comparing import Output

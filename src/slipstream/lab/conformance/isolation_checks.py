@@ -7,15 +7,15 @@ import secrets
 import time
 from typing import Any, Final
 
-from slipstream.lab import told
+from slipstream.lab.client import told
 from slipstream.lab.conformance.asking import Asker, chat
 from slipstream.lab.conformance.checks import Room, measurable, require
 from slipstream.lab.conformance.comparing import Output, parting
 from slipstream.lab.conformance.outcomes import ContractError, UnmeasuredError
 from slipstream.lab.conformance.prompts import COUNT, marked, salted
 from slipstream.lab.conformance.replies import Reply
-from slipstream.lab.isolation import RISE_OF_OUTPUT
-from slipstream.lab.metrics_text import requests_running
+from slipstream.lab.observation.metrics_text import requests_running
+from slipstream.lab.running.isolation import RISE_OF_OUTPUT
 from slipstream.lab.runtimes.observing import json_at, text_at
 
 MOST_AT_ONCE: Final = 4

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from slipstream.lab import told
+from slipstream.lab.client import told
 from slipstream.lab.conformance.asking import Asker, chat
 from slipstream.lab.conformance.checks import Room, measurable, require
 from slipstream.lab.conformance.comparing import Output, parting

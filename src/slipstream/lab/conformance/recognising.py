@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from slipstream.errors import OptionError, PeerRuntimeError
-from slipstream.lab import told
-from slipstream.lab.address import address_of
-from slipstream.lab.client import fetch
+from slipstream.lab.client import told
+from slipstream.lab.client.client import fetch
 from slipstream.lab.conformance.asking import Asker, Side, chat
 from slipstream.lab.conformance.checks import Room
 from slipstream.lab.conformance.outcomes import ContractError
 from slipstream.lab.conformance.prompts import COPY
-from slipstream.lab.metrics_text import metrics_of
+from slipstream.lab.contract.address import address_of
+from slipstream.lab.contract.runtimes import Endpoint
+from slipstream.lab.observation.metrics_text import metrics_of
 from slipstream.lab.runtimes import observing
-from slipstream.lab.runtimes.base import Endpoint
 from slipstream.lab.runtimes.running_servers import (
     flavour_of,
     key_headers,

@@ -10,10 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from slipstream.lab import told
+from slipstream.lab.client import told
+from slipstream.lab.client.event_stream import (
+    BrokenReplyError,
+    Payload,
+    events,
+    json_of,
+    payload_of,
+)
+from slipstream.lab.client.exchange import RawReply
 from slipstream.lab.conformance.outcomes import ContractError, Request
-from slipstream.lab.event_stream import BrokenReplyError, Payload, events, json_of, payload_of
-from slipstream.lab.exchange import RawReply
 
 _SHOWN: Final = 160
 

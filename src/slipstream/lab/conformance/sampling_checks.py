@@ -13,8 +13,8 @@ from slipstream.lab.conformance.comparing import Output, parting
 from slipstream.lab.conformance.outcomes import ContractError
 from slipstream.lab.conformance.prompts import COPY, STORY
 from slipstream.lab.conformance.replies import Reply
-from slipstream.lab.json_answers import NotJsonError, json_value
-from slipstream.lab.schema_subset import matches
+from slipstream.lab.tasks.json_answers import NotJsonError, json_value
+from slipstream.lab.tasks.schema_subset import matches
 
 SEEDS: Final = (11, 12, 13, 14)
 SCHEMA: Final[Mapping[str, Any]] = {

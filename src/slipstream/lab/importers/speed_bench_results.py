@@ -22,8 +22,8 @@ from typing import Any, Final
 import msgspec
 
 from slipstream.errors import RequestError
+from slipstream.lab.contract.records import Counts, RequestRecord
 from slipstream.lab.importers.questions import name_of
-from slipstream.lab.records import Counts, RequestRecord
 
 RUNTIME: Final = "llama.cpp speed-bench client"
 ALWAYS_LACKING: Final = (

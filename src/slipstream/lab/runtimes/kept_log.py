@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from slipstream.lab.log_scan import LineFeed, LogScan, LogScanner
+from slipstream.lab.observation.log_scan import LineFeed, LogScan, LogScanner
 
 MOST_HEAD: Final = 4 << 20
 MOST_TAIL: Final = 4 << 20

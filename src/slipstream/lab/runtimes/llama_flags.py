@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from slipstream.errors import OptionError
-from slipstream.lab.help_text import Help
-from slipstream.lab.manifest import MethodIdentity
-from slipstream.lab.plan import ConditionPlan, Plan
-from slipstream.lab.runtimes.methods import (
+from slipstream.lab.contract.manifest import MethodIdentity
+from slipstream.lab.contract.methods import (
     draft_of,
     methods_of,
     most_proposed,
     options_read,
     parameters_of,
 )
+from slipstream.lab.contract.plan import ConditionPlan, Plan
+from slipstream.lab.freezing.help_text import Help
 
 TARGET, DRAFT, CONTEXT, SLOTS, THREADS = "{target}", "{draft}", "{context}", "{slots}", "{threads}"
 """Stand in recorded flags for what a start fills in: paths and numbers of the plan."""

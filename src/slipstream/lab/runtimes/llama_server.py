@@ -13,16 +13,16 @@ from typing import Any, Final
 
 from slipstream.catalog import locate
 from slipstream.errors import OptionError, PeerRuntimeError
-from slipstream.lab import told
-from slipstream.lab.help_text import Help
-from slipstream.lab.log_drafts import DraftLines
-from slipstream.lab.log_scan import LogScan
-from slipstream.lab.manifest import UNKNOWN, Manifest, MethodIdentity, RuntimeIdentity
-from slipstream.lab.metrics_text import metrics_of
-from slipstream.lab.plan import ConditionPlan, Plan, RuntimePlan
-from slipstream.lab.records import ObservedRecord
+from slipstream.lab.client import told
+from slipstream.lab.contract.manifest import UNKNOWN, Manifest, MethodIdentity, RuntimeIdentity
+from slipstream.lab.contract.plan import ConditionPlan, Plan, RuntimePlan
+from slipstream.lab.contract.records import ObservedRecord
+from slipstream.lab.contract.runtimes import Endpoint, Metrics, ready_limit_s
+from slipstream.lab.freezing.help_text import Help
+from slipstream.lab.observation.log_drafts import DraftLines
+from slipstream.lab.observation.log_scan import LogScan
+from slipstream.lab.observation.metrics_text import metrics_of
 from slipstream.lab.runtimes import llama_flags, observing
-from slipstream.lab.runtimes.base import Endpoint, Metrics, ready_limit_s
 from slipstream.lab.runtimes.faults import IdentityError
 from slipstream.lab.runtimes.one_model import is_healthy, require_one_model
 from slipstream.lab.runtimes.own_server import OwnServer

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from slipstream.errors import PeerRuntimeError
-from slipstream.lab import told
-from slipstream.lab.client import Answer, Prompt, ask_now, fetch
-from slipstream.lab.log_scan import LogScan
-from slipstream.lab.manifest import UNKNOWN
-from slipstream.lab.plan import RuntimePlan
-from slipstream.lab.runtimes.base import Endpoint
-from slipstream.lab.runtimes.methods import canonical
+from slipstream.lab.client import told
+from slipstream.lab.client.client import Answer, Prompt, ask_now, fetch
+from slipstream.lab.contract.manifest import UNKNOWN
+from slipstream.lab.contract.methods import canonical
+from slipstream.lab.contract.plan import RuntimePlan
+from slipstream.lab.contract.runtimes import Endpoint
+from slipstream.lab.observation.log_scan import LogScan
 
 PROBE_TEXT: Final = "one two three four five six seven eight nine ten\n" * 6
 PROBE_TOKENS: Final = 48

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from slipstream.catalog import entries
 from slipstream.errors import PeerRuntimeError
-from slipstream.lab import told
-from slipstream.lab.client import fetch
+from slipstream.lab.client import told
+from slipstream.lab.client.client import fetch
+from slipstream.lab.contract.runtimes import Endpoint
 from slipstream.lab.runtimes import observing
-from slipstream.lab.runtimes.base import Endpoint
 from slipstream.lab.runtimes.running_servers import flavour_of, listed_models, offered_methods
 from slipstream.options import METHODS
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slipstream.lab import told
+from slipstream.lab.client import told
+from slipstream.lab.contract.runtimes import Endpoint
 from slipstream.lab.runtimes import observing
-from slipstream.lab.runtimes.base import Endpoint
 from slipstream.lab.runtimes.faults import RouterError, WrongModelError
 
 

@@ -12,17 +12,17 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from slipstream.errors import OptionError, PeerRuntimeError
-from slipstream.lab import told
-from slipstream.lab.address import address_of
-from slipstream.lab.client import Answer, Prompt, ask_now
-from slipstream.lab.manifest import UNKNOWN, Manifest, MethodIdentity, RuntimeIdentity
-from slipstream.lab.metrics_text import metrics_of
-from slipstream.lab.plan import ConditionPlan, Plan, RuntimePlan
-from slipstream.lab.records import ObservedRecord
+from slipstream.lab.client import told
+from slipstream.lab.client.client import Answer, Prompt, ask_now
+from slipstream.lab.contract.address import address_of
+from slipstream.lab.contract.manifest import UNKNOWN, Manifest, MethodIdentity, RuntimeIdentity
+from slipstream.lab.contract.methods import methods_of, most_proposed, parameters_of
+from slipstream.lab.contract.plan import ConditionPlan, Plan, RuntimePlan
+from slipstream.lab.contract.records import ObservedRecord
+from slipstream.lab.contract.runtimes import FRESH, Endpoint, Metrics
+from slipstream.lab.observation.metrics_text import metrics_of
 from slipstream.lab.runtimes import observing, slipstream_flags
-from slipstream.lab.runtimes.base import FRESH, Endpoint, Metrics
 from slipstream.lab.runtimes.faults import IdentityError, RouterError, WrongModelError
-from slipstream.lab.runtimes.methods import methods_of, most_proposed, parameters_of
 from slipstream.lab.runtimes.program_facts import build_commit, own_release, same_commit
 from slipstream.lab.runtimes.running_servers import (
     file_name,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from slipstream.errors import OptionError, PeerRuntimeError
-from slipstream.lab.manifest import Manifest, MethodIdentity
-from slipstream.lab.plan import RuntimePlan
-from slipstream.lab.runtimes.base import Endpoint
+from slipstream.lab.contract.manifest import Manifest, MethodIdentity
+from slipstream.lab.contract.plan import RuntimePlan
+from slipstream.lab.contract.runtimes import Endpoint
 from slipstream.lab.runtimes.kept_log import KeptLog, heard_nothing
 from slipstream.lab.runtimes.server_process import ServerProcess
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.errors import PeerRuntimeError
-from slipstream.lab.manifest import UNKNOWN
+from slipstream.lab.contract.manifest import UNKNOWN
 from slipstream.paths import path_of, reason, shown
 
 ANSWER_S: Final = 120.0

@@ -6,8 +6,8 @@ import importlib
 from typing import Any, Final
 
 from slipstream.errors import OptionError
-from slipstream.lab.plan import Plan, RuntimePlan
-from slipstream.lab.runtimes.base import Runtime
+from slipstream.lab.contract.plan import Plan, RuntimePlan
+from slipstream.lab.contract.runtimes import Runtime
 
 _CLASSES: Final = {
     "slipstream": ("slipstream.lab.runtimes.slipstream", "Slipstream"),

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from slipstream.catalog import locate
 from slipstream.errors import ModelFileError, OptionError
-from slipstream.lab import told
-from slipstream.lab.manifest import UNKNOWN
-from slipstream.lab.metrics_text import flavour, samples
+from slipstream.lab.client import told
+from slipstream.lab.contract.manifest import UNKNOWN
+from slipstream.lab.observation.metrics_text import flavour, samples
 from slipstream.lab.runtimes import observing
 from slipstream.paths import path_of, read_file
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from slipstream.lab.process_memory import PeakMemory
+from slipstream.lab.observation.process_memory import PeakMemory
 from slipstream.lab.runtimes.faults import CrashedError
 from slipstream.lab.runtimes.kept_log import KeptLog, heard_nothing
 

@@ -15,15 +15,15 @@ from typing import Any, Final
 
 from slipstream.catalog import locate
 from slipstream.errors import OptionError
-from slipstream.lab import told
-from slipstream.lab.client import Prompt, ask_now
-from slipstream.lab.help_text import Help
-from slipstream.lab.manifest import UNKNOWN, Manifest, MethodIdentity, RuntimeIdentity
-from slipstream.lab.metrics_text import metrics_of, target_passes, verified_rows
-from slipstream.lab.plan import ConditionPlan, Plan, RuntimePlan
-from slipstream.lab.records import ObservedRecord
+from slipstream.lab.client import told
+from slipstream.lab.client.client import Prompt, ask_now
+from slipstream.lab.contract.manifest import UNKNOWN, Manifest, MethodIdentity, RuntimeIdentity
+from slipstream.lab.contract.plan import ConditionPlan, Plan, RuntimePlan
+from slipstream.lab.contract.records import ObservedRecord
+from slipstream.lab.contract.runtimes import Endpoint, Metrics, ready_limit_s
+from slipstream.lab.freezing.help_text import Help
+from slipstream.lab.observation.metrics_text import metrics_of, target_passes, verified_rows
 from slipstream.lab.runtimes import llama_flags, observing, slipstream_flags
-from slipstream.lab.runtimes.base import Endpoint, Metrics, ready_limit_s
 from slipstream.lab.runtimes.faults import CrashedError, WrongModelError
 from slipstream.lab.runtimes.own_server import OwnServer
 from slipstream.lab.runtimes.program_facts import file_sha256, said

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from slipstream.errors import OptionError
-from slipstream.lab import told
-from slipstream.lab.help_text import Help
-from slipstream.lab.manifest import UNKNOWN, MethodIdentity
-from slipstream.lab.plan import ConditionPlan, Plan
-from slipstream.lab.runtimes.llama_flags import CONTEXT, DRAFT, SLOTS, TARGET, THREADS
-from slipstream.lab.runtimes.methods import (
+from slipstream.lab.client import told
+from slipstream.lab.contract.manifest import UNKNOWN, MethodIdentity
+from slipstream.lab.contract.methods import (
     NGRAM_CACHE_MOST,
     draft_of,
     methods_of,
     options_read,
     parameters_of,
 )
+from slipstream.lab.contract.plan import ConditionPlan, Plan
+from slipstream.lab.freezing.help_text import Help
+from slipstream.lab.runtimes.llama_flags import CONTEXT, DRAFT, SLOTS, TARGET, THREADS
 from slipstream.lab.runtimes.server_process import HOST
 from slipstream.options import SpeculationOptions, describe, from_mapping, longest_draft
 

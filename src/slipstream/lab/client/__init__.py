@@ -1,0 +1,1 @@
+"""Asking a server, timed by the client's clock, whatever it answers."""

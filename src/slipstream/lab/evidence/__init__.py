@@ -1,0 +1,1 @@
+"""Records as they are kept, and every figure derived from them."""

@@ -1,0 +1,1 @@
+"""What a run fixes before its first request: found out, or `unknown`."""

@@ -1,0 +1,1 @@
+"""Gates, findings and verdicts: pure functions of records."""

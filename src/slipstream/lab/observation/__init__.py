@@ -1,0 +1,1 @@
+"""What the machine, a process, a log or a counter shows, beside the requests."""

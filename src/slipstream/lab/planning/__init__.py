@@ -1,0 +1,1 @@
+"""The plan that a user writes: read and checked."""

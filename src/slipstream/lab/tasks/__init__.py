@@ -1,0 +1,1 @@
+"""What an output must be: judgements, rubrics and their checks."""
