@@ -110,7 +110,8 @@ def test_an_upward_import_is_seen(tmp_path: Path) -> None:
 # Packages of the lab, lowest first.
 LAB = (
     "tasks", "contract", "importers", "planning", "evidence", "scheduling", "freezing", "client",
-    "observation", "runtimes", "init", "judging", "running", "reporting", "comparing", "conformance",
+    "observation", "runtimes", "init", "judging", "running", "reporting", "comparing",
+    "conformance",
 )  # fmt: skip
 COMPOSES = "running/tools.py"  # puts a run's real parts together, the stops of a comparison too
 
