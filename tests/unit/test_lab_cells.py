@@ -7,7 +7,8 @@ import pytest
 
 from lab_records import PROMPTS, Story, digest, manifest
 from slipstream.lab.contract.records import BlockRecord, FindingRecord, Line, RequestRecord
-from slipstream.lab.judging.cells import Cell, Evidence, block_ratios, reaches
+from slipstream.lab.judging.block_times import block_ratios
+from slipstream.lab.judging.cells import Cell, Evidence, reaches
 
 CELL = Cell("own", "suffix", "chat")
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from slipstream.lab.evidence.definitions import total_s
-from slipstream.lab.judging.cells import GREEDY, NONE, SAMPLER, Cell, Evidence, block_ratios
+from slipstream.lab.judging.block_times import block_ratios
+from slipstream.lab.judging.cells import GREEDY, NONE, SAMPLER, Cell, Evidence
 from slipstream.lab.judging.time_gate import no_pair
 
 NOTHING: Final = "nothing could be measured"

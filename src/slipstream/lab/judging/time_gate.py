@@ -30,7 +30,8 @@ from slipstream.lab.evidence.noise import (
     scatter,
     spread,
 )
-from slipstream.lab.judging.cells import NONE, Cell, Evidence, block_ratios, block_times
+from slipstream.lab.judging.block_times import block_ratios, block_times
+from slipstream.lab.judging.cells import NONE, Cell, Evidence
 from slipstream.lab.judging.gate_result import GateResult, combined
 from slipstream.lab.judging.pair_words import counted_pairs, ratio_text
 

@@ -11,13 +11,13 @@ import msgspec
 from slipstream.lab.contract.records import BlockRecord, Counts, Line, RequestRecord
 from slipstream.lab.evidence import definitions as define
 from slipstream.lab.evidence.noise import pairs_to_plan
+from slipstream.lab.judging.block_times import block_measure
 from slipstream.lab.judging.cells import (
     GREEDY,
     NONE,
     SAMPLER,
     Cell,
     Evidence,
-    block_measure,
     by_occurrence,
     output_of,
 )
