@@ -274,7 +274,7 @@ def test_requests_of_a_plan_with_a_sampler_and_slots() -> None:
         sampling=SamplingPlan(stop=("\n\n",), sampler={"temperature": 0.7}),
         arrivals=Arrivals(kind="poisson", slots=4, rate_per_s=2.5, mix={"chat": 1.0}),
     )
-    text = "\n".join(request_lines(manifest(plan=plan)))
+    text = " ".join(" ".join(request_lines(manifest(plan=plan))).split())
     assert 'stop "\\n\\n"; then temperature 0.7' in text
     assert "1 at a time, then 4; at random, 2.5 a second; mix chat 1.0" in text
     assert "slots, 4 at a time: mix, 5 rounds each: none, d; 10 blocks" in text

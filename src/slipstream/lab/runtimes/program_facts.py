@@ -104,11 +104,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _mute(command: Sequence[str], found: str) -> PeerRuntimeError:
-    return PeerRuntimeError(
-        f"`{Path(command[0]).name} {' '.join(command[1:])[:80]}` to answer",
-        found,
-        "Check the program.",
-    )
+    words = " ".join((Path(command[0]).name, *(shown(word) for word in command[1:5])))
+    return PeerRuntimeError(f"`{words}` to answer", found, "Check the program.")
 
 
 def version_of(text: str) -> Version:
