@@ -269,7 +269,7 @@ def test_a_help_text_without_end_is_cut_off(tmp_path: Path) -> None:
     endless = program(tmp_path, "while True: print('x' * 10000)\n")
     with pytest.raises(PeerRuntimeError) as caught:
         program_facts.said(endless)
-    assert "--help`" in caught.value.expected
+    assert "program.py --help`" in caught.value.expected
     assert "over 4 MiB" in caught.value.found
 
 
