@@ -72,8 +72,18 @@ def test_load_is_what_was_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter([_Times(10, 10, 0, 0, 5), _Times(11, 12, 0.5, 0.5, 6)])
     monkeypatch.setattr(psutil, "cpu_times", lambda: next(readings))
     waited: list[float] = []
-    assert probe.other_load(waited.append) == pytest.approx(1.5 / 4)
+    assert probe.other_load(waited.append, lambda: 7.0) == pytest.approx(1.5 / 4)
     assert waited == [probe.WATCHED_S]
+
+
+def test_what_this_process_does_itself_is_no_load_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Threads of a matrix product spin on while the lab sleeps: a probe after another saw 27 %."""
+    readings = iter([_Times(10, 10, 0, 0, 0), _Times(11, 12, 0.5, 0.5, 0)])
+    own = iter([3.0, 3.9])
+    monkeypatch.setattr(psutil, "cpu_times", lambda: next(readings))
+    assert probe.other_load(lambda _seconds: None, lambda: next(own)) == pytest.approx(0.6 / 4)
 
 
 def test_a_clock_that_stands_still_tells_no_load(monkeypatch: pytest.MonkeyPatch) -> None:

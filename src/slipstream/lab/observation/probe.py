@@ -34,8 +34,8 @@ class Reading:
     Attributes:
         seconds: lower quartile of the rounds of the fixed work, which a short interruption does not
             move; None = not this machine's business.
-        other_load: share of the processors that were busy while the lab slept, from 0 to 1,
-            stolen time of a virtual machine included; None = the system does not tell.
+        other_load: share of the processors that others kept busy while the lab slept, from 0 to
+            1, stolen time of a virtual machine included; None = the system does not tell.
     """
 
     seconds: float | None = None
@@ -87,19 +87,26 @@ def _timed(work: Callable[[], object], clock: Callable[[], float]) -> float:
     return clock() - begin
 
 
-def other_load(pause: Callable[[float], object] = time.sleep) -> float | None:
-    """Share of the processors that were not idle while this process slept."""
+def other_load(
+    pause: Callable[[float], object] = time.sleep, own: Callable[[], float] = time.process_time
+) -> float | None:
+    """Share of the processors that others kept busy while this process slept.
+
+    Args:
+        own: processor seconds that this process used until now, of all its threads: those of a
+            library of matrix products spin for a tenth of a second after the last product.
+    """
     import psutil
 
-    before = psutil.cpu_times()
+    before, own_before = psutil.cpu_times(), own()
     pause(WATCHED_S)
-    after = psutil.cpu_times()
+    after, own_after = psutil.cpu_times(), own()
     spent = [max(0.0, b - a) for a, b in zip(before, after, strict=True)]
     # Linux counts a guest's time in `user` too.
     counted = dict(zip(after._fields, spent, strict=True))
     total = sum(v for name, v in counted.items() if not name.startswith("guest"))
-    idle = counted.get("idle", 0.0) + counted.get("iowait", 0.0)
-    return min(1.0, max(0.0, 1.0 - idle / total)) if total > 0 else None
+    not_theirs = counted.get("idle", 0.0) + counted.get("iowait", 0.0) + own_after - own_before
+    return min(1.0, max(0.0, 1.0 - not_theirs / total)) if total > 0 else None
 
 
 def drift(readings: Sequence[Reading], earlier: Sequence[float]) -> float | None:
