@@ -187,7 +187,7 @@ def _time(
     """
     limit = evidence.manifest.plan.rules.drift_limit
     old, new = (_medians(records) for records in (before, again))
-    both = old.keys() & new.keys()
+    both = sorted(old.keys() & new.keys())  # sums of another order have other last bits
     change = ratio(sum(new[p] for p in both), sum(old[p] for p in both))
     noise = spread_of(evidence, cell)
     passed = None if change is None else abs(change - 1) <= limit
@@ -211,7 +211,7 @@ def _within(change: float, noise: Spread) -> bool:
 def _beyond(before: list[RequestRecord], again: list[RequestRecord], limit: float) -> bool:
     """Whether every prompt's times before, five at least, leave the new ones no place."""
     old, new = _figures(before), _figures(again)
-    both = old.keys() & new.keys()
+    both = sorted(old.keys() & new.keys())  # sums of another order have other last bits
     if any(old[p].n < FEWEST_PAIRS for p in both):
         return False
     now = sum(new[p].median for p in both)
