@@ -187,7 +187,7 @@ def _time(
     """
     limit = evidence.manifest.plan.rules.drift_limit
     old, new = (_medians(records) for records in (before, again))
-    both = sorted(old.keys() & new.keys())  # sums of another order have other last bits
+    both = _in_both(old, new)
     change = ratio(sum(new[p] for p in both), sum(old[p] for p in both))
     noise = spread_of(evidence, cell)
     passed = None if change is None else abs(change - 1) <= limit
@@ -204,6 +204,11 @@ def _time(
     )
 
 
+def _in_both(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
+    """Prompts of both, in one order in every process: the last bit of a sum follows it."""
+    return sorted(old.keys() & new.keys())
+
+
 def _within(change: float, noise: Spread) -> bool:
     return abs(math.log(change)) <= _SIGMAS * noise.sigma
 
@@ -211,7 +216,7 @@ def _within(change: float, noise: Spread) -> bool:
 def _beyond(before: list[RequestRecord], again: list[RequestRecord], limit: float) -> bool:
     """Whether every prompt's times before, five at least, leave the new ones no place."""
     old, new = _figures(before), _figures(again)
-    both = sorted(old.keys() & new.keys())  # sums of another order have other last bits
+    both = _in_both(old, new)
     if any(old[p].n < FEWEST_PAIRS for p in both):
         return False
     now = sum(new[p].median for p in both)
